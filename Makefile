@@ -41,8 +41,8 @@ lint: ## formatting, and clippy without warnings
 	cargo clippy --package ratewright-store --package ratewright-tower --quiet -- --deny warnings # without features
 
 # Every crate that is published, each after those that it needs.
-PUBLISHED = ratewright-core ratewright-store ratewright-http ratewright-rls-rules ratewright-listen ratewright-rls \
-	ratewright-server ratewright-tower ratewright-gateway ratewright-client ratewright
+PUBLISHED = ratewright-core ratewright-telemetry ratewright-store ratewright-http ratewright-rls-rules ratewright-config \
+	ratewright-listen ratewright-rls ratewright-server ratewright-tower ratewright-gateway ratewright-client ratewright
 
 package: ## all crates as they would be published, without building them; `make publishable` builds each alone
 	cargo publish --dry-run --quiet --allow-dirty --no-verify $(PUBLISHED:%=--package %)

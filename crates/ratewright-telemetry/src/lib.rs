@@ -10,3 +10,8 @@ mod secret;
 
 pub use histogram::{Histogram, Reading};
 pub use secret::sounds_secret;
+
+/// The README's code is compiled with the documentation's.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use crate::config::{Config, ConfigError, Environment, Source, StoreConfig, envoy_words, words};
+use crate::config::{Config, ConfigError, Environment, Source, StoreConfig, explain, explain_envoy};
 
 /// A valid file.
 pub(crate) struct Checked {
@@ -31,14 +31,14 @@ pub(crate) fn check(source: &Source, environment: Environment<'_>) -> Result<Che
         StoreConfig::Memory { .. } => "memory",
         StoreConfig::Redis(_) => "Redis",
     };
-    let words = format!("{name}; buckets in {place}\n{}", indented(&words(&config)));
+    let words = format!("{name}; buckets in {place}\n{}", indented(&explain(&config)));
     Ok(Checked { words, warnings: config.warnings })
 }
 
 /// Validates and describes a file of rules for Envoy.
 fn check_envoy(path: &Path) -> Result<String, Vec<ConfigError>> {
     let config = Config::of_envoy(path)?;
-    let words = config.envoy.map(|envoy| envoy_words(&envoy, &config.policies)).unwrap_or_default();
+    let words = config.envoy.map(|envoy| explain_envoy(&envoy, &config.policies)).unwrap_or_default();
     Ok(format!(
         "{} is valid; rules for Envoy, to be named in envoy.files\n{}",
         path.display(),

@@ -51,9 +51,6 @@ pub(crate) enum Command {
     #[command(after_help = DIFF_EXAMPLES)]
     Diff(DiffArgs),
 
-    /// Convert the files of another rate limiter into a policy file
-    Convert(ConvertArgs),
-
     /// Explain why a request is limited, or not
     ///
     /// For every policy it shows whether the policy covers the request, and if not, which condition failed on which value; where each
@@ -218,26 +215,6 @@ pub(crate) struct DiffArgs {
     /// Print one JSON object instead of text
     #[arg(long)]
     pub(crate) json: bool,
-}
-
-#[derive(Args, Debug)]
-pub(crate) struct ConvertArgs {
-    #[command(subcommand)]
-    pub(crate) from: ConvertFrom,
-}
-
-#[derive(Subcommand, Debug)]
-pub(crate) enum ConvertFrom {
-    /// From the files of envoyproxy/ratelimit: a policy for each limit
-    ///
-    /// The policies are for callers of POST /api/v1/decide that send a descriptor's entries as attributes.other. Comments name the
-    /// rules that policies cannot express. Envoy itself needs no conversion: name the files in envoy.files.
-    #[command(after_help = CONVERT_EXAMPLES)]
-    Envoy {
-        /// Files with a domain and its descriptors, or folders of them; files of the same domain are merged
-        #[arg(value_name = "FILE", required = true)]
-        files: Vec<PathBuf>,
-    },
 }
 
 #[derive(Args, Debug)]
@@ -509,15 +486,6 @@ Examples:
   ratewright diff /etc/ratewright/ratewright.yaml ratewright.yaml
   git show HEAD~1:ratewright.yaml | ratewright diff - ratewright.yaml
   ratewright diff old new --profile production --json | jq -r '.changes[] | select(.effect == \"softer\") | .subject'";
-
-const CONVERT_EXAMPLES: &str = "\
-Exit status:
-  0  the policy file is on standard output
-  2  an option or a file is invalid; every error is on standard error, with its position
-
-Examples:
-  ratewright convert envoy ratelimit.yaml > ratewright.yaml
-  ratewright convert envoy /etc/ratelimit/config > ratewright.yaml && ratewright check ratewright.yaml";
 
 const EXPLAIN_EXAMPLES: &str = "\
 Exit status:

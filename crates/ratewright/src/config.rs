@@ -1,78 +1,61 @@
-//! The configuration: from what a person wrote to what the program needs.
+//! The configuration: from policy files to what the program needs.
 //!
 //! ```text
-//!   source ──► file ──► lay ──► reader: one function for each section ──► Config
-//!   which      serde    many    what each value means; everything that
-//!   files      types    as one  is wrong is collected, with its place
+//!   source ──► file ──► merge ──► reader: one function for each section ──► Config
+//!   which      serde    several   parses values; collects all errors
+//!   files      types    as one    with their positions
 //! ```
 //!
 //! Reading never opens a socket, and can be done again while the program runs.
 
-mod ad_hoc;
 mod changes;
-mod clients;
-mod conditions;
 mod cors;
 mod envoy;
-mod error;
-mod file;
+mod explain;
 mod gateway;
-mod in_flight;
-mod lay;
 mod listen;
-mod meaning;
-mod named;
-mod never;
-mod outline;
-mod plain;
-mod policies;
-mod quotas;
-mod reader;
-mod reference;
+mod referenced_files;
 mod routes;
 mod source;
 mod store;
 mod upstream;
-mod words;
-mod written;
 
 use std::collections::BTreeMap;
-use std::hash::Hasher as _;
+use std::hash::{DefaultHasher, Hasher as _};
 use std::num::NonZeroU32;
+use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ratewright_core::{Micros, OnFailure, Policies};
 use ratewright_gateway::{ExplainTokens, Settings};
-use ratewright_http::{HeaderStyle, Problem};
+use ratewright_http::{HeaderStyle, IdentityRules, Problem};
 use ratewright_server::admin::Labels;
 use ratewright_server::{Access, TokenDigest};
 use tracing::level_filters::LevelFilter;
 
+use crate::jwks::JwksSource;
+
+use ratewright_config::file::{self, File};
+use ratewright_config::outline::Outline;
+use ratewright_config::raw_value::RawValue;
+use ratewright_config::values::{Family, LogLevel};
+use ratewright_config::yaml_errors::unknown_name;
+use ratewright_config::{AvailableAttributes, ClientSettings, PolicyContext, Reader, RuleSets, policy_names};
+
 pub(crate) use changes::{Change, Contents, changes, short as changes_in_short};
-pub(crate) use clients::ClientsConfig;
-pub(crate) use envoy::{EnvoyConfig, of_text as envoy_of_text, written as envoy_written};
-pub(crate) use error::ConfigError;
-use file::File;
-use lay::{How, Lay, Laying};
-use listen::Doors;
-pub(crate) use listen::{DoorConfig, ListenConfig};
-use meaning::Family;
-pub(crate) use meaning::{LogDenials, LogFormat};
-use named::Named;
-use outline::Outline;
-pub(crate) use plain::likest;
-use plain::unknown_of;
-pub(crate) use plain::words as yaml_words;
-use policies::{RuleSets, Whole};
-pub(crate) use reader::Environment;
-use reader::{Reader, Told};
-pub(crate) use reference::{reference, schema};
-pub(crate) use source::{Source, SourceFile, beside as profile_beside};
+pub(crate) use envoy::{EnvoyConfig, of_text as envoy_of_text};
+pub(crate) use explain::{explain, explain_envoy};
+use listen::EnabledListeners;
+pub(crate) use listen::{ListenConfig, ListenerConfig};
+pub(crate) use ratewright_config::raw_value::{Position, in_file};
+pub(crate) use ratewright_config::reference::{reference, schema};
+pub(crate) use ratewright_config::values::{LogDenials, LogFormat};
+pub(crate) use ratewright_config::yaml_errors::{closest, describe as describe_yaml_error};
+pub(crate) use ratewright_config::{ConfigError, Environment, SourceFile};
+use referenced_files::ReferencedFiles;
+pub(crate) use source::{Source, beside as profile_beside};
 pub(crate) use store::{RedisConfig, StoreConfig};
-pub(crate) use words::{envoy as envoy_words, words};
-use written::Written;
-pub(crate) use written::{Place, in_file};
 
 /// What the program runs with.
 pub(crate) struct Config {
@@ -84,21 +67,21 @@ pub(crate) struct Config {
     pub(crate) is_enabled: bool,
     /// The rule set.
     pub(crate) policies: Policies,
-    /// The rule set for requests under way: the capacity of each policy is the most at once. No name is in both.
+    /// The policies on requests in flight: the capacity of each is the most at once. No name is in both sets.
     pub(crate) permits: Policies,
     /// The reverse proxy, and where requests go.
     pub(crate) gateway: Settings,
     /// The rules for Envoy. Their policies are in the rule set.
     pub(crate) envoy: Option<EnvoyConfig>,
-    /// True if somebody wrote which policies there are, be it none.
+    /// True if the file has the section `policies`, even an empty one.
     pub(crate) lists_policies: bool,
     /// How many policies each file lists, of the files that have the section.
     listing: BTreeMap<PathBuf, usize>,
-    /// True if somebody wrote where requests go, be it nowhere.
+    /// True if the file has the section `routes`, even an empty one.
     pub(crate) lists_routes: bool,
-    /// Which of the policies behind ad hoc keys somebody wrote. The others have their defaults.
+    /// Which policies of ad hoc keys the file sets. The others have their defaults.
     pub(crate) ad_hoc: Vec<&'static str>,
-    /// Who may ask.
+    /// Which callers are allowed.
     pub(crate) access: Access,
     pub(crate) answers: AnswersConfig,
     /// Labels that every series carries.
@@ -106,11 +89,11 @@ pub(crate) struct Config {
     pub(crate) log: LogConfig,
     /// Where traces go, if anywhere.
     pub(crate) traces: Option<TracesConfig>,
-    /// The store section in words, to tell whether it has changed.
-    pub(crate) store_words: String,
+    /// A digest of the store section, to detect changes.
+    pub(crate) store_digest: String,
     /// True if all is denied while the store is out of reach.
     pub(crate) is_store_required: bool,
-    /// What is valid, but can never act, or is probably not what was meant.
+    /// Valid settings that have no effect, or are probably mistakes.
     pub(crate) warnings: Vec<ConfigError>,
     /// What it was read from, to tell whether that has changed.
     pub(crate) fingerprint: Fingerprint,
@@ -118,10 +101,44 @@ pub(crate) struct Config {
     outline: Outline,
 }
 
+/// How clients are identified.
+pub(crate) struct ClientsConfig {
+    pub(crate) rules: IdentityRules,
+    /// Where the keys of tokens are fetched from, if they are.
+    pub(crate) jwks: Option<JwksSource>,
+}
+
+/// Reads the sections that only the program uses, besides those that `ratewright-config` reads.
+struct SectionReader<'a> {
+    base: Reader<'a>,
+    /// A hash of logins and certificates of the store, which its settings do not show.
+    hidden_settings: DefaultHasher,
+}
+
+impl<'a> SectionReader<'a> {
+    fn new(base: Reader<'a>) -> Self {
+        Self { base, hidden_settings: DefaultHasher::new() }
+    }
+}
+
+impl<'a> Deref for SectionReader<'a> {
+    type Target = Reader<'a>;
+
+    fn deref(&self) -> &Reader<'a> {
+        &self.base
+    }
+}
+
+impl DerefMut for SectionReader<'_> {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.base
+    }
+}
+
 /// Denials that are logged in each second, at most.
 const DENIALS: NonZeroU32 = NonZeroU32::new(10).expect("not zero");
 
-/// What logs anything: crates of ours, `ratewright` also standing for all of them, and the HTTP/2 library.
+/// Modules that log: our crates, `ratewright` for all of them, and the HTTP/2 library.
 const LOGGING: [&str; 8] = [
     "ratewright",
     "ratewright_gateway",
@@ -149,7 +166,7 @@ impl Default for StopConfig {
     }
 }
 
-/// What answers look like.
+/// What responses look like.
 #[derive(Clone, Debug)]
 pub(crate) struct AnswersConfig {
     pub(crate) fields: HeaderStyle,
@@ -170,7 +187,7 @@ pub(crate) struct LogConfig {
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct TracesConfig {
     pub(crate) endpoint: String,
-    /// How many of the requests that nobody traces yet are traced.
+    /// How many of the requests without a `traceparent` are traced.
     pub(crate) ratio: f64,
 }
 
@@ -179,11 +196,11 @@ pub(crate) struct TracesConfig {
 #[derive(Clone, PartialEq, Eq, Default)]
 pub(crate) struct Fingerprint {
     files: Vec<SourceFile>,
-    named: Named,
+    referenced: ReferencedFiles,
 }
 
 impl Config {
-    /// The names that somebody wrote in a section, such as `listen` and `tls`.
+    /// The names that the file sets in a section, such as `listen` and `tls`.
     pub(crate) fn settings_in(&self, section: &[&str]) -> std::collections::BTreeSet<&str> {
         self.outline.names(section)
     }
@@ -198,10 +215,10 @@ impl Config {
         texts: &mut Fingerprint,
         environment: Environment<'_>,
     ) -> Result<Self, Vec<ConfigError>> {
-        let mut reader = Reader::new(&texts.files, std::mem::take(&mut texts.named), environment);
-        let config = reader.one_of_all().map(|file| reader.config(file));
-        let Reader { mut errors, mut warnings, named, .. } = reader;
-        texts.named = named.settle();
+        let mut reader = SectionReader::new(Reader::new(&texts.files, &mut texts.referenced, environment));
+        let config = reader.merged_file().map(|file| reader.config(file));
+        let Reader { mut errors, mut warnings, .. } = reader.base;
+        texts.referenced = std::mem::take(&mut texts.referenced).forget_unused();
         errors.sort_by_key(ConfigError::order);
         warnings.sort_by_key(ConfigError::order);
         match config {
@@ -211,7 +228,7 @@ impl Config {
     }
 
     /// The listeners that are opened, by name.
-    pub(crate) fn open_listeners(&self) -> impl Iterator<Item = (&'static str, &DoorConfig)> {
+    pub(crate) fn open_listeners(&self) -> impl Iterator<Item = (&'static str, &ListenerConfig)> {
         let ListenConfig { gateway, api, grpc, admin, control: _ } = &self.listen;
         let gateway = (!self.gateway.routes.is_empty()).then_some(("gateway", gateway));
         let grpc = self.envoy.is_some().then_some(("grpc", grpc));
@@ -221,10 +238,12 @@ impl Config {
 
     /// The defaults, with the rules for Envoy in this file or folder.
     pub(crate) fn of_envoy(path: &Path) -> Result<Self, Vec<ConfigError>> {
-        let mut reader = Reader::new(&[], Named::default(), &|_| None);
-        let config = reader.config(File { envoy: Some(file::Envoy::naming(path)), ..File::default() });
+        let mut referenced = ReferencedFiles::default();
+        let mut reader = SectionReader::new(Reader::new(&[], &mut referenced, &|_| None));
+        let config = reader.config(File { envoy: Some(envoy::section_naming(path)), ..File::default() });
         reader.errors.sort_by_key(ConfigError::order);
-        if reader.errors.is_empty() { Ok(config) } else { Err(reader.errors) }
+        let errors = reader.base.errors;
+        if errors.is_empty() { Ok(config) } else { Err(errors) }
     }
 
     /// The configuration that texts from another machine describe. Files that they name are not read.
@@ -232,7 +251,7 @@ impl Config {
         files: Vec<SourceFile>,
         environment: Environment<'_>,
     ) -> Result<Self, Vec<ConfigError>> {
-        Self::of(&mut Fingerprint { files, named: Named::elsewhere() }, environment)
+        Self::of(&mut Fingerprint { files, referenced: ReferencedFiles::elsewhere() }, environment)
     }
 
     /// The configuration that a text describes, without an environment.
@@ -256,81 +275,39 @@ impl Fingerprint {
     pub(crate) fn again(&self, source: &Source) -> Result<Self, Vec<ConfigError>> {
         let files = source.read();
         let files = files.map_err(|error| vec![ConfigError::of_file(error.path, error.problem)])?;
-        Ok(Self { files, named: self.named.again() })
+        Ok(Self { files, referenced: self.referenced.reread() })
     }
 
     /// The folders in which a change of the files that are named shows.
     pub(crate) fn folders(&self) -> impl Iterator<Item = PathBuf> {
-        self.named.folders()
+        self.referenced.folders()
     }
 }
 
-impl Reader<'_> {
-    /// All files as one. Nothing, if one of them cannot be read: what the others lack may stand in that one.
-    fn one_of_all(&mut self) -> Option<File> {
-        let mut whole = File::default();
-        let mut is_whole = true;
-        for (number, source) in self.files.iter().enumerate() {
-            let parsed = written::in_file(number, || {
-                file::parse(&source.text)
-                    .map_err(|error| (error.location().and_then(Place::of), plain::words(&error)))
-            });
-            match parsed {
-                Err((place, problem)) => {
-                    is_whole = false;
-                    let place = place.unwrap_or(Place { file: number, line: 1, column: 1 });
-                    // Nobody knows what is a secret in a file that cannot be read.
-                    if error::may_hold_secrets(&source.text, place.line) {
-                        self.secret.insert((number, place.line));
-                    }
-                    self.wrong(Some(place), problem);
-                }
-                Ok(file) => {
-                    self.secret.extend(file.secrets().map(|place| (place.file, place.line)));
-                    let n_listed = file.policies.as_ref().map(Vec::len);
-                    self.listing.extend(n_listed.map(|n| (source.path.clone(), n)));
-                    let how = if source.is_profile { How::Over } else { How::Beside };
-                    let mut laying = Laying { how, twice: Vec::new() };
-                    whole.lay(file, &mut laying);
-                    laying.twice.into_iter().for_each(|(place, other)| self.twice(place, other));
-                }
-            }
-        }
-        is_whole.then_some(whole)
-    }
-
-    /// Notes that a setting stands in two files of a folder.
-    fn twice(&mut self, place: Option<Place>, other: Option<Place>) {
-        let other = self.whereabouts(other, place);
-        self.wrong(
-            place,
-            format!("this is set {other} too; set it once, or put one of the two into a profile"),
-        );
-    }
-
+impl SectionReader<'_> {
     fn config(&mut self, file: File) -> Config {
         let outline = Outline::of(&file, &mut |text| self.expanded(text));
         let store = file.store.unwrap_or_default();
         let api = file.api.unwrap_or_default();
         let clients = file.clients.unwrap_or_default();
         let has_jwt = clients.user.as_ref().is_some_and(|user| user.jwt.is_some());
-        let clients = self.clients(clients);
+        let clients = self.clients_config(clients);
         let gateway = self.gateway(file.gateway.unwrap_or_default());
         let (lists_policies, lists_routes) = (file.policies.is_some(), file.routes.is_some());
         let routes = self.routes(file.routes, &gateway, clients.rules.case);
         let routed = routes::named(&routes);
-        let written = policies::written_names(file.policies.as_deref());
+        let raw = policy_names(file.policies.as_deref());
         let enabled = self.read_if("enabled", &file.enabled).unwrap_or(true);
-        let envoy = file.envoy.map(|written| self.envoy(written, enabled));
+        let envoy = file.envoy.map(|raw| self.envoy(raw, enabled));
         let others = envoy.iter().flat_map(|envoy: &EnvoyConfig| envoy.domains.policies()).cloned();
         let brought = envoy.iter().flat_map(|_| ratewright_rls::override_policies());
         let others: Vec<_> = others.chain(brought).collect();
-        self.told = Told {
+        self.available = AvailableAttributes {
             routes: routes::ids(&routes),
-            has_tokens: clients.rules.token.is_some() || (has_jwt && self.named.are_elsewhere()),
+            has_tokens: clients.rules.token.is_some() || (has_jwt && self.referenced.unavailable().is_some()),
             has_user_header: clients.rules.user_header.is_some(),
         };
-        let whole = Whole {
+        let context = PolicyContext {
             others: &others,
             routed: &routed,
             enabled,
@@ -342,27 +319,27 @@ impl Reader<'_> {
         let exempt = file.exempt.unwrap_or_default();
         let defaults = api.defaults.unwrap_or_default();
         let store = self.store(store);
-        let ad_hoc = defaults.written();
-        let doors = Doors {
+        let ad_hoc = defaults.names_set();
+        let enabled = EnabledListeners {
             has_tokens: access.has_tokens(),
             has_routes: !routes.is_empty(),
             has_envoy: envoy.is_some(),
         };
-        let RuleSets { policies, permits } = self.rule_sets(file.policies, defaults, exempt, whole);
+        let RuleSets { policies, permits } = self.rule_sets(file.policies, defaults, exempt, context);
         Config {
-            is_enabled: whole.enabled,
+            is_enabled: context.enabled,
             envoy,
             lists_policies,
             listing: std::mem::take(&mut self.listing),
             lists_routes,
             ad_hoc,
-            store_words: format!("{store:?} {:x}", self.unshown.finish()),
+            store_digest: format!("{store:?} {:x}", self.hidden_settings.finish()),
             is_store_required: matches!(store, StoreConfig::Redis(_))
-                && whole.on_failure == OnFailure::Closed,
-            listen: self.listen(file.listen.unwrap_or_default(), doors),
+                && context.on_failure == OnFailure::Closed,
+            listen: self.listen(file.listen.unwrap_or_default(), enabled),
             stop: self.stop(&file.stop_delay, &file.drain_timeout),
             gateway: Settings {
-                routes: self.all_routes(routes, written, [&policies, &permits]),
+                routes: self.all_routes(routes, raw, [&policies, &permits]),
                 explain_tokens: explain_tokens(&access),
                 ..gateway
             },
@@ -381,10 +358,21 @@ impl Reader<'_> {
         }
     }
 
+    fn clients_config(&mut self, raw: file::Clients) -> ClientsConfig {
+        let ClientSettings { rules, jwks } = self.clients(raw);
+        let jwks = jwks.and_then(|jwks| {
+            let error = |error| self.error(jwks.position, format!("clients.user.jwt.jwks: {error}"));
+            let mut source = JwksSource::new(&jwks.url).map_err(error).ok()?;
+            source.refresh = jwks.refresh.unwrap_or(source.refresh);
+            Some(source)
+        });
+        ClientsConfig { rules, jwks }
+    }
+
     fn stop(
         &mut self,
-        delay: &Option<Written<Micros>>,
-        drain_timeout: &Option<Written<Micros>>,
+        delay: &Option<RawValue<Micros>>,
+        drain_timeout: &Option<RawValue<Micros>>,
     ) -> StopConfig {
         let default = StopConfig::default();
         StopConfig {
@@ -408,51 +396,72 @@ impl Reader<'_> {
         AnswersConfig { fields, problem_type: kind.unwrap_or_else(|| Problem::BLANK.to_owned()) }
     }
 
-    fn labels(&mut self, written: file::Metrics) -> Labels {
+    fn labels(&mut self, raw: file::Metrics) -> Labels {
         let mut labels = BTreeMap::new();
-        for (name, value) in written.labels.unwrap_or_default() {
+        for (name, value) in raw.labels.unwrap_or_default() {
             let Some(text) = self.read(&format!("metrics.labels.{name}"), &value) else { continue };
             match Labels::new([(name.clone(), text.clone())].into()) {
                 Ok(_) => drop(labels.insert(name, text)),
-                Err(error) => self.wrong(value.place, format!("metrics.labels: {error}")),
+                Err(error) => self.error(value.position, format!("metrics.labels: {error}")),
             }
         }
         let labels = Labels::new(labels);
-        labels.map_err(|error| self.wrong(None, format!("metrics.labels: {error}"))).unwrap_or_default()
+        labels.map_err(|error| self.error(None, format!("metrics.labels: {error}"))).unwrap_or_default()
     }
 
-    fn traces(&mut self, written: &file::Traces) -> Option<TracesConfig> {
-        let place = written.endpoint.as_ref().and_then(|endpoint| endpoint.place);
-        let endpoint = self.read_if("traces.endpoint", &written.endpoint);
-        let ratio = self.read_if("traces.ratio", &written.ratio).map_or(0.01, |ratio| ratio.0);
+    fn traces(&mut self, raw: &file::Traces) -> Option<TracesConfig> {
+        let position = raw.endpoint.as_ref().and_then(|endpoint| endpoint.position);
+        let endpoint = self.read_if("traces.endpoint", &raw.endpoint);
+        let ratio = self.read_if("traces.ratio", &raw.ratio).map_or(0.01, |ratio| ratio.0);
         let Some(endpoint) = endpoint.filter(|endpoint| endpoint.starts_with("http://")) else {
             let problem =
                 "traces.endpoint must be a collector's http:// address, for example http://127.0.0.1:4318";
-            self.wrong(place, problem.to_owned());
+            self.error(position, problem.to_owned());
             return None;
         };
         if !cfg!(feature = "otel") {
-            let problem = "traces: this program is built without them; build it with --features otel, or leave traces out";
-            self.wrong(place, problem.to_owned());
+            let problem =
+                "traces are not supported by this build; build with --features otel, or remove traces";
+            self.error(position, problem.to_owned());
         }
         Some(TracesConfig { endpoint, ratio })
     }
 
-    fn log(&mut self, written: file::Log) -> LogConfig {
-        for (module, level) in written.modules.iter().flatten() {
+    fn log(&mut self, raw: file::Log) -> LogConfig {
+        for (module, level) in raw.modules.iter().flatten() {
             let name = module.split("::").next().unwrap_or_default();
             if !LOGGING.contains(&name) {
                 let problem = format!("log.modules: unknown module {name:?}");
-                self.wrong(level.place, unknown_of(&problem, name, &LOGGING));
+                self.error(level.position, unknown_name(&problem, name, &LOGGING));
             }
         }
         LogConfig {
-            level: self.read_if("log.level", &written.level).unwrap_or(LevelFilter::INFO),
-            modules: self.read_table("log.modules", written.modules),
-            format: self.read_if("log.format", &written.format).unwrap_or(LogFormat::Auto),
-            denials: self.read_if("log.denials", &written.denials).unwrap_or(LogDenials::PerSecond(DENIALS)),
+            level: self.read_if("log.level", &raw.level).map_or(LevelFilter::INFO, level_filter),
+            modules: self
+                .read_table("log.modules", raw.modules)
+                .into_iter()
+                .map(|(name, level)| (name, level_filter(level)))
+                .collect(),
+            format: self.read_if("log.format", &raw.format).unwrap_or(LogFormat::Auto),
+            denials: self.read_if("log.denials", &raw.denials).unwrap_or(LogDenials::PerSecond(DENIALS)),
         }
     }
+}
+
+fn level_filter(level: LogLevel) -> LevelFilter {
+    match level {
+        LogLevel::Off => LevelFilter::OFF,
+        LogLevel::Error => LevelFilter::ERROR,
+        LogLevel::Warn => LevelFilter::WARN,
+        LogLevel::Info => LevelFilter::INFO,
+        LogLevel::Debug => LevelFilter::DEBUG,
+        LogLevel::Trace => LevelFilter::TRACE,
+    }
+}
+
+/// Writes warnings to the log.
+pub(crate) fn log_warnings(warnings: &[ConfigError]) {
+    warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
 }
 
 /// The tokens that may ask the gateway for explanations: those of the API.

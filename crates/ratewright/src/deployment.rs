@@ -25,7 +25,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 use crate::check::indented;
-use crate::config::{ConfigError, Environment, StoreConfig, words};
+use crate::config::{ConfigError, Environment, StoreConfig, explain};
 use findings::Findings;
 use manifests::Manifests;
 use node::ManifestNode;
@@ -139,7 +139,7 @@ fn meaning(workload: &Workload<'_>, file: &PolicyFile, scaler: Option<&Autoscale
         StoreConfig::Memory { .. } => "memory",
         StoreConfig::Redis(_) => "Redis",
     };
-    let mut text = words(config);
+    let mut text = explain(config);
     let (n_min, _) = scaling::replicas(workload, scaler);
     let replicas = scaler.map_or_else(|| format!("{n_min} replicas, not scaled"), Autoscaler::words);
     let (allowed, needed) = (probes::grace(workload), probes::stop_time(workload, config));

@@ -31,7 +31,7 @@ pub(crate) fn diff(args: &DiffArgs) -> ExitCode {
     new.warnings.iter().for_each(|warning| eprintln!("warning: {warning:#}"));
     let changes = changes(&old.contents(), &new.contents());
     crate::print(&if args.json {
-        format!("{}\n", json!({ "changes": changes.iter().map(Change::told).collect::<Vec<_>>() }))
+        format!("{}\n", json!({ "changes": changes.iter().map(Change::to_json).collect::<Vec<_>>() }))
     } else {
         in_lines(&changes)
     });

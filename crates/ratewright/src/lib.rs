@@ -6,7 +6,7 @@
 //! - `gateway`, `envoy`: the program's handles on the gateway and on Envoy's rate limit service. `store`: memory or Redis.
 //! - `metrics`, `access_log`, `log`, `traces`: what an operator sees. `jwks`: fetches keys for tokens.
 //! - `sockets`: where listening sockets come from. `upgrade`: hands them to a new process. `systemd`: notifies systemd.
-//! - `check`, `diff`, `convert`, `deployment`, `explain`: the commands that read policy files. `deployment` also reads
+//! - `check`, `diff`, `deployment`, `explain`: the commands that read policy files. `deployment` also reads
 //!   Kubernetes manifests.
 //! - `admin_client`: the commands that ask a running instance. `fetch`: one HTTP request. `text_table`: columns on a terminal.
 //! - `manual`: man pages and shell completions.
@@ -17,7 +17,6 @@ mod admin_client;
 mod check;
 mod cli;
 mod config;
-mod convert;
 mod deployment;
 mod diff;
 mod envoy;
@@ -72,7 +71,6 @@ pub fn main() -> ExitCode {
         Some(cli::Command::Reload(args)) => admin_client::reload(&args),
         Some(cli::Command::Top(args)) => admin_client::top(&args),
         Some(cli::Command::Health(args)) => admin_client::health(&args),
-        Some(cli::Command::Convert(args)) => convert(&args),
         Some(cli::Command::Upgrade(args)) => upgrade::upgrade(&args),
         Some(cli::Command::Key { value }) => key(value),
         Some(cli::Command::Schema(args)) => schema(&args),
@@ -117,7 +115,7 @@ fn run(args: cli::ServeArgs) -> ExitCode {
     };
     log::begin(&config.log, config.traces.as_ref());
     variables::warn_of_typos(&asked.take());
-    config.warnings.iter().for_each(ConfigError::log);
+    config::log_warnings(&config.warnings);
     if source.path.is_none() && Path::new(DEFAULT_FILE_NAME).exists() {
         tracing::warn!(
             "{DEFAULT_FILE_NAME} in this folder is ignored; to use it: ratewright serve {DEFAULT_FILE_NAME}"
@@ -173,17 +171,6 @@ fn check_deployment(folder: &Path, expect: Option<&Path>) -> ExitCode {
     print(&words);
     warnings.iter().for_each(|warning| eprintln!("warning: {warning:#}"));
     if errors.is_empty() { ExitCode::SUCCESS } else { report_errors(&errors) }
-}
-
-fn convert(cli::ConvertArgs { from }: &cli::ConvertArgs) -> ExitCode {
-    let cli::ConvertFrom::Envoy { files } = from;
-    match convert::envoy(files) {
-        Ok(text) => {
-            print(&text);
-            ExitCode::SUCCESS
-        }
-        Err(errors) => report_errors(&errors),
-    }
 }
 
 fn schema(args: &cli::SchemaArgs) -> ExitCode {

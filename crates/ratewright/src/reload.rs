@@ -44,7 +44,7 @@ use tracing::{error, info};
 
 use crate::config::{
     AnswersConfig, Change, ClientsConfig, Config, ConfigError, Contents, Fingerprint, Source, changes,
-    changes_in_short,
+    changes_in_short, log_warnings,
 };
 use crate::log;
 use crate::serve::Running;
@@ -204,7 +204,7 @@ impl Reloads {
     fn report(&self, before: &Contents) -> Vec<Value> {
         let now = self.in_force.lock();
         let in_force = changes(before, &now).into_iter().filter(|change| !change.needs_restart);
-        in_force.chain(self.pending(&now)).map(|change| change.told()).collect()
+        in_force.chain(self.pending(&now)).map(|change| change.to_json()).collect()
     }
 
     /// True if the last reload succeeded, or there was none.
@@ -351,7 +351,7 @@ impl Running {
         self.gateway.replace(config.gateway, dialect, self.limiter.policies(), config.permits);
         *jwks_task = new_jwks_task;
         *self.reloads.in_force.lock() = contents;
-        config.warnings.iter().for_each(ConfigError::log);
+        log_warnings(&config.warnings);
         for change in changes.iter().take(LOGGED_MAX) {
             info!("reloaded: {}", change.line());
         }
@@ -363,7 +363,7 @@ impl Running {
         info!(generation, changes = changes_in_short(&changes), "policies reloaded");
         Reloaded::Done {
             generation,
-            changes: changes.iter().map(|change| change.told()).collect(),
+            changes: changes.iter().map(|change| change.to_json()).collect(),
             warnings: config.warnings.iter().map(|warning| format!("{warning:#}")).collect(),
         }
     }

@@ -32,7 +32,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 use tracing::{error, info};
 
-use crate::config::{Config, DoorConfig, ListenConfig, LogDenials, Source, StopConfig};
+use crate::config::{Config, ListenConfig, ListenerConfig, LogDenials, Source, StopConfig};
 use crate::envoy::RlsHandle;
 use crate::gateway::GatewayHandle;
 use crate::metrics;
@@ -67,7 +67,7 @@ struct BoundListener {
     name: &'static str,
     listener: TcpListener,
     address: SocketAddr,
-    config: DoorConfig,
+    config: ListenerConfig,
 }
 
 /// All bound listeners.
@@ -250,7 +250,7 @@ impl Serving {
 
 impl BoundListeners {
     fn bind(config: &Config, sockets: &mut Sockets) -> anyhow::Result<Self> {
-        let mut bind = |name, listener: &DoorConfig| BoundListener::bind(name, listener.clone(), sockets);
+        let mut bind = |name, listener: &ListenerConfig| BoundListener::bind(name, listener.clone(), sockets);
         let ListenConfig { api, admin, gateway, grpc, .. } = &config.listen;
         let gateway = (!config.gateway.routes.is_empty()).then_some(gateway);
         let grpc = config.envoy.as_ref().map(|envoy| (grpc, envoy.listening));
@@ -521,7 +521,7 @@ impl Running {
 }
 
 impl BoundListener {
-    fn bind(name: &'static str, config: DoorConfig, sockets: &mut Sockets) -> anyhow::Result<Self> {
+    fn bind(name: &'static str, config: ListenerConfig, sockets: &mut Sockets) -> anyhow::Result<Self> {
         let listener = sockets.take(name, config.address).and_then(TcpListener::from_std);
         let listener = listener.with_context(|| {
             let address = config.address;

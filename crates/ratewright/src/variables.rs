@@ -9,7 +9,7 @@ use clap::CommandFactory as _;
 use tracing::warn;
 
 use crate::cli::{CONFIG, Cli};
-use crate::config::likest;
+use crate::config::closest;
 use crate::upgrade::TAKE_OVER;
 
 const PREFIX: &str = "RATEWRIGHT_";
@@ -28,7 +28,7 @@ fn typos(names: impl Iterator<Item = String>) -> Vec<(String, String)> {
     let known: Vec<&str> = ours.iter().filter_map(|name| name.strip_prefix(PREFIX)).collect();
     let typo = |name: String| {
         let rest = name.strip_prefix(PREFIX).filter(|rest| !known.contains(rest))?;
-        let meant = format!("{PREFIX}{}", likest(rest, &known)?);
+        let meant = format!("{PREFIX}{}", closest(rest, &known)?);
         Some((name, meant))
     };
     names.filter_map(typo).collect()

@@ -1,12 +1,12 @@
-//! What another configuration changes, in words: for `ratewright diff`, and for the log of a reload.
+//! Describes the differences between two configurations, for `ratewright diff` and for the log of a reload.
 //!
 //! ```text
-//!   Config ─► Contents ┐                                   ┌ policies, by what they mean: words of their own
+//!   Config ─► Contents ┐                                   ┌ policies, by their meaning
 //!                      ├─► changes: a line for each setting ┤
 //!   Config ─► Contents ┘                                   └ the rest, by the outline: every setting is compared
 //! ```
 //!
-//! Settings that mean the same are not told: a default that is written, `60s` and `1min`, a list in another order.
+//! Settings with the same meaning are not reported: an explicit default, `60s` and `1min`, a list in another order.
 
 mod groups;
 mod policies;
@@ -19,21 +19,23 @@ use ratewright_core::{Algorithm, Mode, Policy};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::named::{Kind as FileKind, Named};
-use super::outline::{Outline, OutlineValue, SettingPath};
-use super::reference::documented;
-use super::written::Meaning as _;
-use super::{Config, EnvoyConfig};
+use ratewright_config::FileKind;
 
-/// What a comparison needs of a configuration.
+use super::referenced_files::ReferencedFiles;
+use super::{Config, EnvoyConfig};
+use ratewright_config::outline::{Outline, OutlineValue, SettingPath};
+use ratewright_config::raw_value::ConfigValue as _;
+use ratewright_config::reference::documented;
+
+/// The part of a configuration that is compared.
 #[derive(Clone, Default)]
 pub(crate) struct Contents {
     outline: Outline,
     /// In their order; those on requests in flight last.
     policies: Vec<Policy>,
-    /// Where each policy stands, by its name.
-    places: BTreeMap<String, usize>,
-    /// How many policies stand before those on requests in flight.
+    /// The index of each policy, by its name.
+    positions: BTreeMap<String, usize>,
+    /// How many policies come before those on requests in flight.
     n_rates: usize,
     is_enabled: bool,
     /// The rules for Envoy with a limit of zero, which have no policies: the names that these would have, and the mode.
@@ -42,7 +44,7 @@ pub(crate) struct Contents {
     listing: BTreeMap<PathBuf, usize>,
     /// The rules for Envoy, in a text that is the same for the same.
     rules: String,
-    named: Named,
+    referenced: ReferencedFiles,
 }
 
 /// One thing that changes.
@@ -56,7 +58,7 @@ pub(crate) struct Change {
     pub(crate) words: String,
     /// For clients.
     pub(crate) effect: Effect,
-    /// What was counted goes on (true), or starts anew (false). Nothing where no counts are concerned.
+    /// Whether counts are kept (true) or start anew (false). None where a change does not concern counts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) keeps_counts: Option<bool>,
     /// True if a reload does not put it in force.
@@ -88,23 +90,23 @@ pub(crate) enum Effect {
 }
 
 impl Config {
-    /// What a comparison needs of it.
+    /// The part of a configuration that is compared.
     pub(crate) fn contents(&self) -> Contents {
         let is_named = |policy: &&Policy| Algorithm::named(policy.name()).is_none(); // those are in api.defaults
         let mut policies: Vec<_> = self.policies.iter().filter(is_named).cloned().collect();
         let n_rates = policies.len();
         policies.extend(self.permits.iter().cloned());
-        let places = policies.iter().enumerate().map(|(at, policy)| (policy.name().to_owned(), at));
+        let positions = policies.iter().enumerate().map(|(at, policy)| (policy.name().to_owned(), at));
         Contents {
             outline: self.outline.clone(),
-            places: places.collect(),
+            positions: positions.collect(),
             n_rates,
             policies,
             is_enabled: self.is_enabled,
             blocked: self.envoy.iter().flat_map(EnvoyConfig::blocked).collect(),
             listing: self.listing.clone(),
             rules: self.envoy.as_ref().map(|envoy| envoy.domains.outline()).unwrap_or_default(),
-            named: self.fingerprint.named.clone(),
+            referenced: self.fingerprint.referenced.clone(),
         }
     }
 }
@@ -129,11 +131,11 @@ impl Change {
         Self { keeps_counts: Some(keeps_counts), ..self }
     }
 
-    /// For programs, with its line for people.
-    pub(crate) fn told(&self) -> Value {
-        let mut told = serde_json::to_value(self).unwrap_or_default(); // texts and words only
-        told["line"] = self.line().into();
-        told
+    /// The change as JSON, with its line of text.
+    pub(crate) fn to_json(&self) -> Value {
+        let mut json = serde_json::to_value(self).unwrap_or_default(); // texts and words only
+        json["line"] = self.line().into();
+        json
     }
 
     /// One line.
@@ -149,7 +151,7 @@ impl Change {
     }
 }
 
-/// All that is different.
+/// All differences.
 pub(crate) fn changes(old: &Contents, new: &Contents) -> Vec<Change> {
     let defaults = documented().into_iter().filter_map(|it| Some((it.path, it.default?))).collect();
     let compared = Compared { old, new, defaults: &defaults };
@@ -160,7 +162,7 @@ pub(crate) fn changes(old: &Contents, new: &Contents) -> Vec<Change> {
     changes.extend(rules);
     changes.extend(compared.routes());
     changes.extend(compared.others());
-    changes.extend(compared.named_files());
+    changes.extend(compared.referenced_files());
     changes
 }
 
@@ -189,8 +191,8 @@ struct Compared<'a> {
     defaults: &'a BTreeMap<String, String>,
 }
 
-/// Sections that have words of their own.
-const TOLD_APART: [&[&str]; 3] = [&["enabled"], &["policies"], &["routes"]];
+/// Sections that are not reported setting by setting.
+const REPORTED_SEPARATELY: [&[&str]; 3] = [&["enabled"], &["policies"], &["routes"]];
 
 impl Compared<'_> {
     /// The switch for everything.
@@ -238,7 +240,7 @@ impl Compared<'_> {
     fn others(&self) -> Vec<Change> {
         let (old, new) = (&self.old.outline, &self.new.outline);
         let paths = old.paths(new).into_iter();
-        let paths = paths.filter(|path| !TOLD_APART.iter().any(|section| path.starts_with(section)));
+        let paths = paths.filter(|path| !REPORTED_SEPARATELY.iter().any(|section| path.starts_with(section)));
         let mut changes = Vec::new();
         for path in paths {
             let name = path.to_string();
@@ -262,46 +264,46 @@ impl Compared<'_> {
     }
 
     /// Keys and certificates that were replaced under their names.
-    fn named_files(&self) -> Vec<Change> {
-        let told = |(path, _): (&std::path::Path, FileKind)| {
+    fn referenced_files(&self) -> Vec<Change> {
+        let change = |(path, _): (&std::path::Path, FileKind)| {
             let path = path.display().to_string();
             let words = "its content has changed".to_owned();
             Change::of(Kind::Changed, format!("file {path}"), &path, words)
         };
-        let changed = self.old.named.changed(&self.new.named);
-        changed.filter(|(_, kind)| *kind == FileKind::Key).map(told).collect()
+        let changed = self.old.referenced.changed(&self.new.referenced);
+        changed.filter(|(_, kind)| *kind == FileKind::Key).map(change).collect()
     }
 
     /// What rules for Envoy say beside their limits.
     fn rules(&self, policies: &[Change]) -> Option<Change> {
-        let is_told = policies.iter().any(|change| change.subject.starts_with(policies::RULE));
+        let is_reported = policies.iter().any(|change| change.subject.starts_with(policies::RULE));
         let words =
-            if is_told { "rules have changed" } else { "rules have changed, but none of their limits" };
+            if is_reported { "rules have changed" } else { "rules have changed, but none of their limits" };
         let is_changed = self.old.rules != self.new.rules;
         is_changed.then(|| Change::of(Kind::Changed, "envoy".to_owned(), "envoy", words.to_owned()))
     }
 
-    /// What is different among the settings of one thing. `section` is where the defaults stand.
+    /// What is different among the settings of one thing. `section` is the path of their defaults.
     fn settings(&self, old: &Outline, new: &Outline, section: &str) -> Vec<String> {
         let mut words = Vec::new();
         for path in old.paths(new) {
-            let told = self.setting(old.get(path), new.get(path), &format!("{section}.{path}"));
-            words.extend(told.map(|words| format!("{path}: {words}")));
+            let change = self.setting(old.get(path), new.get(path), &format!("{section}.{path}"));
+            words.extend(change.map(|words| format!("{path}: {words}")));
         }
         words
     }
 
-    /// What is different about a setting, if anything.
+    /// The difference between two values of a setting, if there is one.
     fn setting(&self, old: Option<&OutlineValue>, new: Option<&OutlineValue>, name: &str) -> Option<String> {
         let default = self.default_of(name, old.or(new).is_some_and(|value| value.is_list));
-        let meant = |value: Option<&OutlineValue>| value.cloned().or_else(|| default.clone());
-        let (before, after) = (meant(old), meant(new));
+        let value_type = |value: Option<&OutlineValue>| value.cloned().or_else(|| default.clone());
+        let (before, after) = (value_type(old), value_type(new));
         match (before, after) {
             (before, after) if before.as_ref().map(|it| &it.texts) == after.as_ref().map(|it| &it.texts) => {
                 None
             }
             (Some(before), Some(after)) if before.is_secret || after.is_secret => {
-                Some(if before.is_list { in_number(&before, &after) } else { "changed".to_owned() })
+                Some(if before.is_list { count_changes(&before, &after) } else { "changed".to_owned() })
             }
             (Some(before), Some(after)) if before.is_list && after.is_list => {
                 Some(added_and_removed(&before, &after))
@@ -327,17 +329,6 @@ impl Compared<'_> {
     }
 }
 
-impl OutlineValue {
-    /// As people may see it.
-    fn shown(&self) -> String {
-        match self.texts.as_slice() {
-            _ if self.is_secret => "a secret".to_owned(),
-            [] => "an empty list".to_owned(),
-            texts => texts.join(", "),
-        }
-    }
-}
-
 fn added_and_removed(old: &OutlineValue, new: &OutlineValue) -> String {
     let without = |some: &OutlineValue, others: &OutlineValue| {
         let some = some.texts.iter().filter(|text| !others.texts.contains(text)).cloned();
@@ -351,7 +342,7 @@ fn added_and_removed(old: &OutlineValue, new: &OutlineValue) -> String {
 }
 
 /// Secrets are counted, and not shown.
-fn in_number(old: &OutlineValue, new: &OutlineValue) -> String {
+fn count_changes(old: &OutlineValue, new: &OutlineValue) -> String {
     let n_without = |some: &OutlineValue, others: &OutlineValue| {
         some.texts.iter().filter(|text| !others.texts.contains(text)).count()
     };

@@ -6,12 +6,12 @@ use std::time::Duration;
 use http::Method;
 use http::header::CONTENT_TYPE;
 use ratewright_core::Micros;
-use ratewright_gateway::{AllowedHeaders, Cors, CorsError, CorsRules};
+use ratewright_gateway::{AllowedHeaders, Cors, CorsError, CorsRules, OriginError};
 
-use super::file;
-use super::meaning::{CorsHeader, CorsMethod, ExposedHeader};
-use super::reader::Reader;
-use super::written::{At, Meaning, Place, Several, Written};
+use super::SectionReader;
+use ratewright_config::file;
+use ratewright_config::raw_value::{ConfigValue, Located, Position, RawList, RawValue};
+use ratewright_config::values::{CorsHeader, CorsMethod, ExposedHeader};
 
 /// The longest that a browser may rely on a preflight. None does for longer.
 const AGE_MAX: Micros = Micros::from_secs(86_400);
@@ -19,23 +19,23 @@ const AGE_MAX: Micros = Micros::from_secs(86_400);
 /// How long it may, unless the file says otherwise.
 const AGE: Micros = Micros::from_secs(600);
 
-impl Reader<'_> {
+impl SectionReader<'_> {
     /// The rules as written, `others` where nothing is written, or none if they are off.
     pub(super) fn cors(
         &mut self,
         path: &str,
-        written: Option<&At<file::Cors>>,
+        raw: Option<&Located<file::Cors>>,
         others: Option<&Arc<Cors>>,
     ) -> Option<Arc<Cors>> {
-        let Some(At { value, place }) = written else { return others.cloned() };
+        let Some(Located { value, position }) = raw else { return others.cloned() };
         match value {
             file::Cors::Text(text) if self.is_off(text) => None,
             file::Cors::Text(text) => {
                 let advice = "write off, or a section such as {origins: [https://app.example.com]}";
-                self.wrong(*place, format!("{path} is {text:?}; {advice}"));
+                self.error(*position, format!("{path} is {text:?}; {advice}"));
                 None
             }
-            file::Cors::Section(section) => self.cors_section(path, section, *place).map(Arc::new),
+            file::Cors::Section(section) => self.cors_section(path, section, *position).map(Arc::new),
         }
     }
 
@@ -43,13 +43,15 @@ impl Reader<'_> {
         &mut self,
         path: &str,
         section: &file::CorsSection,
-        place: Option<Place>,
+        position: Option<Position>,
     ) -> Option<Cors> {
         // Everything is read before anything is given up, so that all errors are reported.
-        let origins = self.each_once(&format!("{path}.origins"), &section.origins);
+        let origins = self.each_once(&format!("{path}.origins"), &section.origins, |text| {
+            text.parse().map_err(|error: OriginError| error.to_string())
+        });
         let methods = self.cors_methods(&format!("{path}.methods"), &section.methods);
         let headers = self.cors_headers(&format!("{path}.headers"), &section.headers);
-        let expose = self.each_once(&format!("{path}.expose"), &section.expose);
+        let expose = self.each_once(&format!("{path}.expose"), &section.expose, ExposedHeader::from_text);
         let credentials = self.read_if(&format!("{path}.credentials"), &section.credentials);
         let max_age = self.max_age(&format!("{path}.max_age"), &section.max_age);
         let rules = CorsRules {
@@ -60,35 +62,34 @@ impl Reader<'_> {
             credentials: credentials.unwrap_or_default(),
             max_age,
         };
-        let at_origins = section.origins.as_ref().and_then(|origins| origins.place).or(place);
-        let at_credentials = section.credentials.as_ref().and_then(|credentials| credentials.place);
+        let at_origins = section.origins.as_ref().and_then(|origins| origins.position).or(position);
+        let at_credentials = section.credentials.as_ref().and_then(|credentials| credentials.position);
         Cors::new(rules)
             .map_err(|error| match error {
                 CorsError::CredentialsForAny => {
-                    self.wrong(at_credentials, format!("{path}.credentials is true and {error}"));
+                    self.error(at_credentials, format!("{path}.credentials is true and {error}"));
                 }
                 CorsError::NoOrigin | CorsError::AnyAmongOthers => {
-                    self.wrong(at_origins, format!("{path}.origins: {error}"));
+                    self.error(at_origins, format!("{path}.origins: {error}"));
                 }
             })
             .ok()
     }
 
-    fn cors_methods(&mut self, path: &str, written: &Option<Several<CorsMethod>>) -> Option<Vec<Method>> {
-        let Some(methods) = self.each_once(path, written)? else {
+    fn cors_methods(&mut self, path: &str, raw: &Option<RawList<CorsMethod>>) -> Option<Vec<Method>> {
+        let Some(methods) = self.each_once(path, raw, ConfigValue::from_text)? else {
             return Some(vec![Method::GET, Method::HEAD, Method::POST]);
         };
         if methods.is_empty() {
-            let place = written.as_ref().and_then(|written| written.place);
-            let problem =
-                format!("{path} is an empty list, so every preflight would be rejected; leave it out");
-            self.wrong(place, problem);
+            let position = raw.as_ref().and_then(|raw| raw.position);
+            let problem = format!("{path} is an empty list, so every preflight would be rejected; remove it");
+            self.error(position, problem);
         }
         Some(methods.into_iter().map(|CorsMethod(method)| method).collect())
     }
 
-    fn cors_headers(&mut self, path: &str, written: &Option<Several<CorsHeader>>) -> Option<AllowedHeaders> {
-        let Some(headers) = self.each_once(path, written)? else {
+    fn cors_headers(&mut self, path: &str, raw: &Option<RawList<CorsHeader>>) -> Option<AllowedHeaders> {
+        let Some(headers) = self.each_once(path, raw, ConfigValue::from_text)? else {
             return Some(AllowedHeaders::Listed(vec![CONTENT_TYPE]));
         };
         if headers == [CorsHeader::Any] {
@@ -99,9 +100,9 @@ impl Reader<'_> {
             match header {
                 CorsHeader::Named(name) => names.push(name),
                 CorsHeader::Any => {
-                    let place = written.as_ref().and_then(|written| written.place);
+                    let position = raw.as_ref().and_then(|raw| raw.position);
                     let problem = "* allows every header, so the others have no effect; leave out either * or the others";
-                    self.wrong(place, format!("{path}: {problem}"));
+                    self.error(position, format!("{path}: {problem}"));
                     return None;
                 }
             }
@@ -109,28 +110,29 @@ impl Reader<'_> {
         Some(AllowedHeaders::Listed(names))
     }
 
-    fn max_age(&mut self, path: &str, written: &Option<Written<Micros>>) -> Duration {
-        let age = self.read_if(path, written).unwrap_or(AGE);
+    fn max_age(&mut self, path: &str, raw: &Option<RawValue<Micros>>) -> Duration {
+        let age = self.read_if(path, raw).unwrap_or(AGE);
         if age > AGE_MAX {
-            let place = written.as_ref().and_then(|written| written.place);
-            self.wrong(place, format!("{path} must be at most 1d, since no browser keeps a preflight longer; use for example 10min"));
+            let position = raw.as_ref().and_then(|raw| raw.position);
+            self.error(position, format!("{path} must be at most 1d, since no browser keeps a preflight longer; use for example 10min"));
         }
         age.into()
     }
 
     /// What each item of a list means. None: one of them is invalid, or there twice. Some(None): there is no list.
-    fn each_once<T: Meaning + PartialEq>(
+    fn each_once<T: ConfigValue, U: PartialEq>(
         &mut self,
         path: &str,
-        written: &Option<Several<T>>,
-    ) -> Option<Option<Vec<T>>> {
-        let Some(written) = written else { return Some(None) };
+        raw: &Option<RawList<T>>,
+        parse: impl Fn(&str) -> Result<U, String>,
+    ) -> Option<Option<Vec<U>>> {
+        let Some(raw) = raw else { return Some(None) };
         let (mut values, mut is_valid) = (Vec::new(), true);
-        for item in &written.items {
-            let value = self.read(path, item);
+        for item in &raw.items {
+            let value = self.read_with(path, item, &parse);
             if value.as_ref().is_some_and(|value| values.contains(value)) {
-                let problem = format!("{path} has {:?} twice; leave one of the two out", item.text);
-                self.wrong(item.place, problem);
+                let problem = format!("{path} has {:?} twice; remove one", item.text);
+                self.error(item.position, problem);
                 is_valid = false;
             }
             is_valid &= value.is_some();

@@ -1,25 +1,22 @@
 //! The section `envoy`: rules in the files of envoyproxy/ratelimit.
 
-mod tree;
-mod yaml;
-
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ratewright_core::Mode;
-use ratewright_rls::{Listening, RlsSettings};
+use ratewright_rls::{Compat, HeaderFamily, Listening, RlsSettings};
 use ratewright_rls_rules::{Descriptor, Domains, DuplicateDomains};
 
-use super::error::ConfigError;
-use super::file;
-use super::meaning::FileName;
-use super::named::{Kind, Named};
-use super::plain;
-use super::reader::Reader;
-use super::source::{Source, SourceFile};
-use super::written::{Place, Several, Written, in_file};
-use tree::Understanding;
-use yaml::is_one;
+use super::ConfigError;
+use super::SectionReader;
+use super::referenced_files::ReferencedFiles;
+use super::source::Source;
+use ratewright_config::SourceFile;
+use ratewright_config::envoy_rules::{EnvoyRules, is_rules_file};
+use ratewright_config::file;
+use ratewright_config::raw_value::{RawList, RawValue};
+use ratewright_config::values::{EnvoyCompat, EnvoyHeaders, FileName};
+use ratewright_config::{FileKind, FileReader};
 
 /// The rules, and how they are kept.
 #[derive(Clone, Debug, Default)]
@@ -31,8 +28,8 @@ pub(crate) struct EnvoyConfig {
     pub(crate) settings: RlsSettings,
     /// How connections are kept.
     pub(crate) listening: Listening,
-    /// What stands in the files and means nothing, with its place.
-    pub(crate) idle: Vec<String>,
+    /// Known keys without effect, with their positions.
+    pub(crate) ignored: Vec<String>,
 }
 
 impl EnvoyConfig {
@@ -50,126 +47,78 @@ impl EnvoyConfig {
     }
 }
 
-/// What some files say.
-#[derive(Default)]
-pub(super) struct Rules {
-    pub(super) domains: Domains,
-    /// The same, as they are written.
-    pub(super) written: Vec<(String, Vec<Descriptor>)>,
-    pub(super) idle: Vec<String>,
-    pub(super) errors: Vec<ConfigError>,
-}
-
 impl Source {
     /// True if these are rules for Envoy, and no policy files: there is a domain, or descriptors, in one of them.
     pub(crate) fn is_envoy(&self) -> bool {
-        self.read().is_ok_and(|files| files.iter().any(|file| is_one(&file.text)))
+        self.read().is_ok_and(|files| files.iter().any(|file| is_rules_file(&file.text)))
     }
 }
 
 /// What a text of rules says, or everything that is wrong with it.
 pub(crate) fn of_text(text: &str) -> Result<Domains, Vec<ConfigError>> {
     let file = SourceFile { path: "t.yaml".into(), text: text.to_owned(), is_profile: false };
-    let Rules { domains, errors, .. } = Rules::of(&[file], DuplicateDomains::Reject);
+    let EnvoyRules { domains, errors, .. } = EnvoyRules::of(&[file], DuplicateDomains::Reject);
     if errors.is_empty() { Ok(domains) } else { Err(errors) }
 }
 
-/// The descriptors of the domains in these files and folders, or everything that is wrong with them. Files of the same domain are one.
-pub(crate) fn written(paths: &[PathBuf]) -> Result<Vec<(String, Vec<Descriptor>)>, Vec<ConfigError>> {
-    let (mut files, mut unread) = (Vec::new(), Vec::new());
-    for path in paths {
-        match rule_files(&mut Named::default(), path) {
-            Ok(found) => files.extend(found),
-            Err(problem) => unread.push(ConfigError::of_file(path.clone(), problem)),
-        }
-    }
-    let Rules { written, mut errors, .. } = Rules::of(&files, DuplicateDomains::Merge);
-    errors.extend(unread);
-    if errors.is_empty() { Ok(written) } else { Err(errors) }
+/// The section that names this file or folder alone.
+pub(super) fn section_naming(path: &Path) -> file::Envoy {
+    let items = vec![RawValue::without_position(&path.to_string_lossy())];
+    file::Envoy { files: Some(RawList { items, position: None }), ..file::Envoy::default() }
 }
 
-impl Rules {
-    /// What these files say, and everything that is wrong with them.
-    pub(super) fn of(files: &[SourceFile], same: DuplicateDomains) -> Self {
-        let mut rules = Self::default();
-        for number in 0..files.len() {
-            in_file(number, || rules.add(files, number, same));
-        }
-        rules
-    }
-
-    fn add(&mut self, files: &[SourceFile], number: usize, same: DuplicateDomains) {
-        let Some(file) = files.get(number) else { return };
-        let begin = Place { file: number, line: 1, column: 1 };
-        let error = |place: Option<Place>, problem| {
-            ConfigError::at(files, Some(place.unwrap_or(begin)), problem, false)
-        };
-        let root = match yaml::parse(&file.text) {
-            Ok(root) => root,
-            Err(wrong) => {
-                let place = wrong.location().and_then(Place::of);
-                return self.errors.push(error(place, plain::words(&wrong)));
-            }
-        };
-        let mut understanding = Understanding::default();
-        let descriptors = understanding.root(&root);
-        let domain = root.domain.as_ref().map_or("", |domain| domain.text.as_str());
-        let added = self.domains.add(domain, &descriptors, same);
-        let Understanding { wrong, idle } = understanding;
-        self.errors.extend(wrong.into_iter().map(|(place, problem)| error(place, problem)));
-        let refused = added.err().unwrap_or_default();
-        self.errors.extend(refused.iter().map(|wrong| error(tree::place(&root, wrong), wrong.to_string())));
-        self.idle.extend(idle.into_iter().map(|(place, remark)| error(place, remark).to_string()));
-        match self.written.iter_mut().find(|(known, _)| known == domain) {
-            Some((_, known)) => known.extend(descriptors),
-            None => self.written.push((domain.to_owned(), descriptors)),
-        }
+fn header_family(headers: EnvoyHeaders) -> HeaderFamily {
+    match headers {
+        EnvoyHeaders::XRateLimit => HeaderFamily::XRateLimit,
+        EnvoyHeaders::RateLimit => HeaderFamily::RateLimit,
+        EnvoyHeaders::RetryAfter => HeaderFamily::RetryAfter,
     }
 }
 
-impl file::Envoy {
-    /// The section that names this file or folder alone.
-    pub(super) fn naming(path: &Path) -> Self {
-        let items = vec![Written::unwritten(&path.to_string_lossy())];
-        Self { files: Some(Several { items, place: None }), ..Self::default() }
-    }
-}
-
-impl Reader<'_> {
+impl SectionReader<'_> {
     /// The rules of the files that the section names.
-    pub(super) fn envoy(&mut self, written: file::Envoy, enabled: bool) -> EnvoyConfig {
-        let Some(names) = &written.files else {
-            self.wrong(None, "envoy has no files; write files: [ratelimit.yaml], or a folder".to_owned());
+    pub(super) fn envoy(&mut self, raw: file::Envoy, enabled: bool) -> EnvoyConfig {
+        let Some(names) = &raw.files else {
+            self.error(None, "envoy has no files; write files: [ratelimit.yaml], or a folder".to_owned());
             return EnvoyConfig::default();
         };
         let files: Vec<_> = names.items.iter().flat_map(|name| self.rule_files(name)).collect();
-        let merges = self.read_if("envoy.merge_domains", &written.merge_domains).unwrap_or(false);
+        let merges = self.read_if("envoy.merge_domains", &raw.merge_domains).unwrap_or(false);
         let same = if merges { DuplicateDomains::Merge } else { DuplicateDomains::Reject };
-        let Rules { domains, idle, errors, .. } = Rules::of(&files, same);
+        let EnvoyRules { domains, ignored, errors, .. } = EnvoyRules::of(&files, same);
         self.errors.extend(errors);
         let settings = RlsSettings {
-            compat: self.read_if("envoy.compat", &written.compat).unwrap_or_default(),
-            headers: self.read_all("envoy.headers", &written.headers).unwrap_or_default(),
-            shadow_mode: self.read_if("envoy.shadow_mode", &written.shadow_mode).unwrap_or_default(),
-            quota_mode: self.read_if("envoy.quota_mode", &written.quota_mode).unwrap_or_default(),
+            compat: match self.read_if("envoy.compat", &raw.compat) {
+                Some(EnvoyCompat::AllOrNothing) => Compat::AllOrNothing,
+                Some(EnvoyCompat::Strict) => Compat::Strict,
+                None => Compat::default(),
+            },
+            headers: self
+                .read_all("envoy.headers", &raw.headers)
+                .unwrap_or_default()
+                .into_iter()
+                .map(header_family)
+                .collect(),
+            shadow_mode: self.read_if("envoy.shadow_mode", &raw.shadow_mode).unwrap_or_default(),
+            quota_mode: self.read_if("envoy.quota_mode", &raw.quota_mode).unwrap_or_default(),
             is_off: !enabled,
         };
-        let listening = self.grpc_listening(&written);
+        let listening = self.grpc_settings(&raw);
         let names_files = !names.items.is_empty();
-        EnvoyConfig { domains: Arc::new(domains), names_files, settings, listening, idle }
+        EnvoyConfig { domains: Arc::new(domains), names_files, settings, listening, ignored }
     }
 
     /// How connections are kept.
-    fn grpc_listening(&mut self, written: &file::Envoy) -> Listening {
+    fn grpc_settings(&mut self, raw: &file::Envoy) -> Listening {
         let default = Listening::default();
-        let every = self.time_or_none("envoy.keep_alive", &written.keep_alive);
-        let within = self.time("envoy.keep_alive_timeout", &written.keep_alive_timeout);
-        let grace = self.time("envoy.connection_grace", &written.connection_grace);
+        let every = self.time_or_none("envoy.keep_alive", &raw.keep_alive);
+        let within = self.time("envoy.keep_alive_timeout", &raw.keep_alive_timeout);
+        let grace = self.time("envoy.connection_grace", &raw.connection_grace);
         Listening {
             keep_alive_every: every.unwrap_or(default.keep_alive_every),
             keep_alive_within: within.unwrap_or(default.keep_alive_within),
             age_max: self
-                .time_or_none("envoy.connection_age", &written.connection_age)
+                .time_or_none("envoy.connection_age", &raw.connection_age)
                 .unwrap_or(default.age_max),
             drain_timeout: grace.unwrap_or(default.drain_timeout),
             ..default
@@ -177,31 +126,30 @@ impl Reader<'_> {
     }
 
     /// The files that a name means.
-    fn rule_files(&mut self, name: &Written<FileName>) -> Vec<SourceFile> {
+    fn rule_files(&mut self, name: &RawValue<FileName>) -> Vec<SourceFile> {
         const PATH: &str = "envoy.files";
         let Some(FileName(path)) = self.read(PATH, name) else { return Vec::new() };
-        if self.named.are_elsewhere() {
-            self.warn_unread(PATH, name.place, &path);
+        if self.is_unread(PATH, name.position, &path) {
             return Vec::new();
         }
-        rule_files(&mut self.named, path.as_ref()).unwrap_or_else(|problem| {
-            self.wrong(name.place, format!("{PATH}: {problem}"));
+        rule_files(self.referenced, path.as_ref()).unwrap_or_else(|problem| {
+            self.error(name.position, format!("{PATH}: {problem}"));
             Vec::new()
         })
     }
 }
 
 /// A file, or those of a folder.
-fn rule_files(named: &mut Named, path: &Path) -> Result<Vec<SourceFile>, String> {
-    let paths = match named.list(path)? {
+fn rule_files(referenced: &mut dyn FileReader, path: &Path) -> Result<Vec<SourceFile>, String> {
+    let paths = match referenced.list(path)? {
         None => vec![path.to_owned()],
         Some(paths) if paths.is_empty() => return Err(format!("the folder {} has no files", path.display())),
         Some(paths) => paths,
     };
     let file = |path: PathBuf| {
-        let content = named.content(&path, Kind::Rules)?;
+        let content = referenced.read(&path, FileKind::Rules)?;
         let text = String::from_utf8(content);
-        let text = text.map_err(|_| format!("{} is no text in UTF-8", path.display()))?;
+        let text = text.map_err(|_| format!("{} is not valid UTF-8", path.display()))?;
         Ok(SourceFile { path, text, is_profile: false })
     };
     paths.into_iter().map(file).collect()

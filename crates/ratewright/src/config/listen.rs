@@ -1,4 +1,4 @@
-//! The `listen` section: which doors are open, where, and to whom.
+//! The `listen` section: which listeners are open, where, and to which clients.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -7,35 +7,35 @@ use ipnet::IpNet;
 use ratewright_listen::{ConnectionSetup, ProxyProtocol, Tls};
 use ratewright_server::is_exposed;
 
-use super::file::{self, Listener};
-use super::meaning::FileName;
-use super::reader::Reader;
-use super::written::{At, Place, Written};
+use super::SectionReader;
+use ratewright_config::file::{self, Listener};
+use ratewright_config::raw_value::{Located, Position, RawValue};
+use ratewright_config::values::FileName;
 
-/// The doors.
+/// The listeners.
 #[derive(Debug)]
 pub(crate) struct ListenConfig {
     /// The reverse proxy.
-    pub(crate) gateway: DoorConfig,
+    pub(crate) gateway: ListenerConfig,
     /// REST decisions.
-    pub(crate) api: DoorConfig,
+    pub(crate) api: ListenerConfig,
     /// Envoy's rate limit service.
-    pub(crate) grpc: DoorConfig,
-    /// Metrics, health, inspection. None: there is no such door.
-    pub(crate) admin: Option<DoorConfig>,
+    pub(crate) grpc: ListenerConfig,
+    /// Metrics, health, inspection. None: disabled.
+    pub(crate) admin: Option<ListenerConfig>,
     /// The control socket's path.
     pub(crate) control: Option<PathBuf>,
 }
 
-/// One door.
+/// One listener.
 #[derive(Clone, Debug)]
-pub(crate) struct DoorConfig {
+pub(crate) struct ListenerConfig {
     pub(crate) address: SocketAddr,
     pub(crate) tls: Option<Tls>,
     pub(crate) proxy_protocol: Option<ProxyProtocol>,
 }
 
-impl DoorConfig {
+impl ListenerConfig {
     /// What happens on its connections before HTTP.
     pub(crate) fn connection_setup(self) -> ConnectionSetup {
         ConnectionSetup { proxy_protocol: self.proxy_protocol, tls: self.tls }
@@ -52,72 +52,75 @@ const API: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
 const GRPC: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8081);
 const ADMIN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8082);
 
-/// Whom a door is for.
+/// Which clients a listener is for.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum For {
-    /// Whoever asks: it only passes on what may be asked.
-    Anybody,
-    /// Those who may decide; off loopback, something must tell them from others. There are tokens, or there are none.
-    Deciders { has_tokens: bool },
-    /// Envoy, which uses up limits of others; off loopback it needs a certificate, unless the file says `open`.
+enum Audience {
+    /// Everybody: the gateway forwards only what its routes allow.
+    Public,
+    /// Callers of the decision API; off loopback they need a token or a certificate.
+    DecisionCallers { has_tokens: bool },
+    /// Envoy, which can use up limits; off loopback it needs a certificate, unless the file says `open`.
     Envoy,
 }
 
-/// Whom a certificate admits.
+/// How clients of a listener are authenticated by TLS.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Admits {
-    Anybody,
-    ClientsOfTheCa,
+enum ClientAuth {
+    Anonymous,
+    Certificate,
 }
 
-/// What the rest of the file says of doors.
-pub(super) struct Doors {
-    /// There are tokens by which those who may decide are known.
+/// Which listeners other sections enable.
+pub(super) struct EnabledListeners {
+    /// `api.tokens` has tokens.
     pub(super) has_tokens: bool,
-    /// There are routes, and so the gateway's door.
+    /// There are routes, so the gateway listens.
     pub(super) has_routes: bool,
-    /// There are rules for Envoy, and so its door.
+    /// There are rules for Envoy, so the gRPC listener opens.
     pub(super) has_envoy: bool,
 }
 
-/// True if one address takes the port of the other: it is the same, or stands for all of them.
+/// True if two listeners need the same port: their addresses are equal, or one is unspecified.
 fn clash(a: SocketAddr, b: SocketAddr) -> bool {
     let takes_all = |ip: IpAddr, other: IpAddr| ip.is_unspecified() && (ip.is_ipv6() || other.is_ipv4());
     let (x, y) = (a.ip(), b.ip());
     a.port() == b.port() && a.port() != 0 && (x == y || takes_all(x, y) || takes_all(y, x))
 }
 
-impl Reader<'_> {
-    pub(super) fn listen(&mut self, written: file::Listen, doors: Doors) -> ListenConfig {
-        let Doors { has_tokens, has_routes, has_envoy } = doors;
-        let place = |door: &Option<At<Listener>>| door.as_ref().and_then(|door| door.place);
-        let places = [&written.gateway, &written.api, &written.grpc, &written.admin].map(place);
-        let shared = written.tls.map(|tls| self.tls("listen.tls", &tls));
-        let gateway = self.door("listen.gateway", written.gateway.as_ref(), GATEWAY, &shared, For::Anybody);
-        let deciders = For::Deciders { has_tokens };
-        let api = self.door("listen.api", written.api.as_ref(), API, &shared, deciders);
-        let grpc = self.door("listen.grpc", written.grpc.as_ref(), GRPC, &shared, For::Envoy);
-        let is_off = match written.admin.as_ref() {
-            Some(At { value: Listener::Address(text), .. }) => self.is_off(text),
-            Some(At { value: Listener::Section(_), .. }) | None => false,
+impl SectionReader<'_> {
+    pub(super) fn listen(&mut self, raw: file::Listen, enabled: EnabledListeners) -> ListenConfig {
+        let EnabledListeners { has_tokens, has_routes, has_envoy } = enabled;
+        let position =
+            |listener: &Option<Located<Listener>>| listener.as_ref().and_then(|listener| listener.position);
+        let positions = [&raw.gateway, &raw.api, &raw.grpc, &raw.admin].map(position);
+        let shared = raw.tls.map(|tls| self.tls("listen.tls", &tls));
+        let gateway =
+            self.listener("listen.gateway", raw.gateway.as_ref(), GATEWAY, &shared, Audience::Public);
+        let callers = Audience::DecisionCallers { has_tokens };
+        let api = self.listener("listen.api", raw.api.as_ref(), API, &shared, callers);
+        let grpc = self.listener("listen.grpc", raw.grpc.as_ref(), GRPC, &shared, Audience::Envoy);
+        let is_off = match raw.admin.as_ref() {
+            Some(Located { value: Listener::Address(text), .. }) => self.is_off(text),
+            Some(Located { value: Listener::Section(_), .. }) | None => false,
         };
-        let admin = written.admin.as_ref();
-        let admin = (!is_off).then(|| self.door("listen.admin", admin, ADMIN, &shared, deciders));
+        let admin = raw.admin.as_ref();
+        let admin = (!is_off).then(|| self.listener("listen.admin", admin, ADMIN, &shared, callers));
         let open = [has_routes.then_some(&gateway), Some(&api), has_envoy.then_some(&grpc), admin.as_ref()];
         let names = ["listen.gateway", "listen.api", "listen.grpc", "listen.admin"];
-        let open = open.into_iter().zip(names).zip(places);
-        let open: Vec<_> =
-            open.filter_map(|((door, name), place)| Some((name, door?.address, place))).collect();
-        self.keep_apart(&open);
-        let control = self.control(written.control.as_ref());
+        let open = open.into_iter().zip(names).zip(positions);
+        let open: Vec<_> = open
+            .filter_map(|((listener, name), position)| Some((name, listener?.address, position)))
+            .collect();
+        self.check_ports(&open);
+        let control = self.control(raw.control.as_ref());
         ListenConfig { gateway, api, grpc, admin, control }
     }
 
     /// The control socket's path. A service of systemd has a folder for it.
-    fn control(&mut self, written: Option<&Written<FileName>>) -> Option<PathBuf> {
-        match written {
-            Some(written) if self.is_off(&written.text) => None,
-            Some(written) => self.read("listen.control", written).map(|name| PathBuf::from(name.0)),
+    fn control(&mut self, raw: Option<&RawValue<FileName>>) -> Option<PathBuf> {
+        match raw {
+            Some(raw) if self.is_off(&raw.text) => None,
+            Some(raw) => self.read("listen.control", raw).map(|name| PathBuf::from(name.0)),
             None => {
                 let folders = (self.environment)("RUNTIME_DIRECTORY")?;
                 let first = folders.split(':').next().filter(|folder| !folder.is_empty())?;
@@ -126,77 +129,77 @@ impl Reader<'_> {
         }
     }
 
-    /// Notes doors of which the second could not be opened.
-    fn keep_apart(&mut self, open: &[(&str, SocketAddr, Option<Place>)]) {
-        for (n, (name, address, place)) in open.iter().enumerate() {
+    /// Reports listeners on the same port.
+    fn check_ports(&mut self, open: &[(&str, SocketAddr, Option<Position>)]) {
+        for (n, (name, address, position)) in open.iter().enumerate() {
             let earlier = open.iter().take(n).find(|(_, earlier, _)| clash(*earlier, *address));
-            if let Some((other, taken, place_of_other)) = earlier {
-                self.wrong(place.or(*place_of_other), format!(
-                    "{name} is {address}, where {other} listens ({taken}); give each door a port of its own"
+            if let Some((other, taken, position_of_other)) = earlier {
+                self.error(position.or(*position_of_other), format!(
+                    "{name} is {address}, where {other} listens ({taken}); give each listener its own port"
                 ));
             }
         }
     }
 
-    fn door(
+    fn listener(
         &mut self,
         path: &'static str,
-        written: Option<&At<Listener>>,
+        raw: Option<&Located<Listener>>,
         default: SocketAddr,
-        shared: &Option<Option<(Tls, Admits)>>,
-        whom: For,
-    ) -> DoorConfig {
-        let place = written.and_then(|written| written.place);
-        let (address, own, proxy, is_open) = match written.map(|written| &written.value) {
+        shared: &Option<Option<(Tls, ClientAuth)>>,
+        audience: Audience,
+    ) -> ListenerConfig {
+        let position = raw.and_then(|raw| raw.position);
+        let (address, own, proxy, is_open) = match raw.map(|raw| &raw.value) {
             None => (None, None, None, false),
-            Some(Listener::Address(text)) => (self.address(path, place, text), None, None, false),
+            Some(Listener::Address(text)) => (self.address(path, position, text), None, None, false),
             Some(Listener::Section(section)) => (
                 self.read_if(&format!("{path}.address"), &section.address),
                 section.tls.as_ref().map(|tls| self.tls(&format!("{path}.tls"), tls)),
                 section.proxy_protocol.as_ref().map(|proxy| self.proxy_protocol(path, proxy)),
-                self.is_open(path, section, whom),
+                self.is_open(path, section, audience),
             ),
         };
         let address = address.unwrap_or(default);
         let tls = own.or_else(|| shared.clone());
-        // Of a certificate that cannot be read nobody knows whom it admits; that is told already.
+        // An unreadable certificate is reported already; its client_ca is unknown.
         let is_broken = matches!(tls, Some(None));
         let tls = tls.flatten();
-        let admits = tls.as_ref().map_or(Admits::Anybody, |(_, admits)| *admits);
-        let door = DoorConfig { address, tls: tls.map(|(tls, _)| tls), proxy_protocol: proxy };
-        if door.is_exposed() && admits == Admits::Anybody && !is_open && !is_broken {
-            self.check_protection(path, &door, place, whom);
+        let client_auth = tls.as_ref().map_or(ClientAuth::Anonymous, |(_, client_auth)| *client_auth);
+        let listener = ListenerConfig { address, tls: tls.map(|(tls, _)| tls), proxy_protocol: proxy };
+        if listener.is_exposed() && client_auth == ClientAuth::Anonymous && !is_open && !is_broken {
+            self.check_protection(path, &listener, position, audience);
         }
-        door
+        listener
     }
 
     /// Which load balancers announce clients.
     fn proxy_protocol(
         &mut self,
         path: &'static str,
-        written: &At<file::ListenProxyProtocol>,
+        raw: &Located<file::ListenProxyProtocol>,
     ) -> ProxyProtocol {
         let setting = format!("{path}.proxy_protocol.from");
-        let networks = written.value.from.as_ref();
+        let networks = raw.value.from.as_ref();
         let items = networks.map(|networks| networks.items.as_slice()).unwrap_or_default();
         if items.is_empty() {
-            let place = networks.and_then(|networks| networks.place).or(written.place);
+            let position = networks.and_then(|networks| networks.position).or(raw.position);
             let problem = "is empty; name the networks of your load balancers, for example [10.0.0.0/8]";
-            self.wrong(place, format!("{setting} {problem}"));
+            self.error(position, format!("{setting} {problem}"));
         }
         let mut from: Vec<IpNet> = Vec::new();
         for item in items {
             let Some(network) = self.read(&setting, item) else { continue };
             if network.prefix_len() == 0 {
                 let problem = "includes every address, so anyone who reaches this listener can forge a client's address; name the networks of your load balancers";
-                self.warn(item.place, format!("{setting}: {network} {problem}"));
+                self.warn(item.position, format!("{setting}: {network} {problem}"));
             }
             match network {
                 IpNet::V6(mapped)
                     if mapped.addr().to_ipv4_mapped().is_some() && mapped.prefix_len() >= 96 =>
                 {
-                    self.wrong(
-                        item.place,
+                    self.error(
+                        item.position,
                         format!("{setting} is \"{network}\"; write it as an IPv4 network"),
                     );
                 }
@@ -208,28 +211,34 @@ impl Reader<'_> {
     }
 
     /// Notes a listener that other machines can reach, if it asks for no certificate and needs something to protect it.
-    fn check_protection(&mut self, path: &str, door: &DoorConfig, place: Option<Place>, whom: For) {
-        let address = door.address;
-        let by_proxy = door.proxy_protocol.is_some();
+    fn check_protection(
+        &mut self,
+        path: &str,
+        listener: &ListenerConfig,
+        position: Option<Position>,
+        audience: Audience,
+    ) {
+        let address = listener.address;
+        let by_proxy = listener.proxy_protocol.is_some();
         let how = if by_proxy { ", with proxy_protocol" } else { "" };
-        let what_to_do = match whom {
-            For::Anybody | For::Deciders { has_tokens: true } => return,
-            For::Deciders { has_tokens: false } => {
+        let what_to_do = match audience {
+            Audience::Public | Audience::DecisionCallers { has_tokens: true } => return,
+            Audience::DecisionCallers { has_tokens: false } => {
                 if by_proxy {
                     "; set api.tokens, or set tls with client_ca"
                 } else {
                     "; set api.tokens, set tls with client_ca, or listen on 127.0.0.1"
                 }
             }
-            For::Envoy if by_proxy => {
+            Audience::Envoy if by_proxy => {
                 ": every client could use up limits; set tls with client_ca, or set open: true if only your own Envoys can reach it"
             }
-            For::Envoy => {
+            Audience::Envoy => {
                 ": every client could use up limits; set tls with client_ca, listen on 127.0.0.1, or set open: true if only your own Envoys can reach it"
             }
         };
-        self.wrong(
-            place,
+        self.error(
+            position,
             format!(
                 "{path} is reachable from other machines without protection ({address}{how}){what_to_do}"
             ),
@@ -237,44 +246,42 @@ impl Reader<'_> {
     }
 
     /// Whether the file says that a listener needs no protection. Only Envoy's may.
-    fn is_open(&mut self, path: &str, section: &file::ListenerSection, whom: For) -> bool {
-        if let Some(open) = section.open.as_ref().filter(|_| whom != For::Envoy) {
-            let place = open.place;
-            self.wrong(
-                place,
+    fn is_open(&mut self, path: &str, section: &file::ListenerSection, audience: Audience) -> bool {
+        if let Some(open) = section.open.as_ref().filter(|_| audience != Audience::Envoy) {
+            let position = open.position;
+            self.error(
+                position,
                 format!("{path}.open is not supported: open is for listen.grpc only; remove it"),
             );
         }
         self.read_if(&format!("{path}.open"), &section.open).unwrap_or(false)
     }
 
-    fn address(&mut self, path: &str, place: Option<Place>, text: &str) -> Option<SocketAddr> {
-        let mut written = Written::unwritten(text);
-        written.place = place;
-        self.read(path, &written)
+    fn address(&mut self, path: &str, position: Option<Position>, text: &str) -> Option<SocketAddr> {
+        let mut raw = RawValue::without_position(text);
+        raw.position = position;
+        self.read(path, &raw)
     }
 
     /// A certificate, and whom it admits. Nothing, if something is wrong with it.
-    fn tls(&mut self, path: &str, written: &file::ListenTls) -> Option<(Tls, Admits)> {
-        let (Some(cert), Some(key)) = (&written.cert, &written.key) else {
-            let place = [&written.cert, &written.key, &written.client_ca]
-                .into_iter()
-                .flatten()
-                .find_map(|name| name.place);
-            let lacks = if written.cert.is_none() { "cert" } else { "key" };
-            self.wrong(place, format!("{path} has no {lacks}; give both cert and key"));
+    fn tls(&mut self, path: &str, raw: &file::ListenTls) -> Option<(Tls, ClientAuth)> {
+        let (Some(cert), Some(key)) = (&raw.cert, &raw.key) else {
+            let position =
+                [&raw.cert, &raw.key, &raw.client_ca].into_iter().flatten().find_map(|name| name.position);
+            let lacks = if raw.cert.is_none() { "cert" } else { "key" };
+            self.error(position, format!("{path} has no {lacks}; set both cert and key"));
             return None;
         };
-        let place = cert.place;
-        let client_ca = match &written.client_ca {
+        let position = cert.position;
+        let client_ca = match &raw.client_ca {
             None => None,
             Some(name) => Some(self.content(&format!("{path}.client_ca"), name)?),
         };
         let cert = self.content(&format!("{path}.cert"), cert);
         let key = self.content(&format!("{path}.key"), key);
         let tls = Tls::new(&cert?, &key?, client_ca.as_deref());
-        let admits = if client_ca.is_some() { Admits::ClientsOfTheCa } else { Admits::Anybody };
-        let tls = tls.map_err(|error| self.wrong(place, format!("{path}: {error}"))).ok()?;
-        Some((tls, admits))
+        let client_auth = if client_ca.is_some() { ClientAuth::Certificate } else { ClientAuth::Anonymous };
+        let tls = tls.map_err(|error| self.error(position, format!("{path}: {error}"))).ok()?;
+        Some((tls, client_auth))
     }
 }

@@ -1,4 +1,4 @@
-//! Where the policy file is: one file, or the files of a folder, and a profile that lies over them.
+//! Where the policy file is: one file, or the files of a folder, and a profile that overrides them.
 //!
 //! ```text
 //!   -c ratewright.yaml                    that file
@@ -7,10 +7,12 @@
 //!   -c /etc/ratewright --profile dev      and those of its folder dev over them
 //! ```
 //!
-//! Names that begin with a dot are passed over: a mounted ConfigMap keeps its versions there.
+//! Names that begin with a dot are ignored: a mounted ConfigMap keeps its versions there.
 
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
+
+use ratewright_config::SourceFile;
 
 /// More than any policy file has; a device or a disk image is not read whole.
 const BYTES_MAX: u64 = 64 * 1024 * 1024;
@@ -21,14 +23,6 @@ pub(crate) struct Source {
     /// A file or a folder. None: the defaults.
     pub(crate) path: Option<PathBuf>,
     pub(crate) profile: Option<String>,
-}
-
-/// One file that was read.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct SourceFile {
-    pub(crate) path: PathBuf,
-    pub(crate) text: String,
-    pub(crate) is_profile: bool,
 }
 
 /// A file that cannot be read.
@@ -43,8 +37,7 @@ impl Source {
     pub(super) fn read(&self) -> Result<Vec<SourceFile>, Unreadable> {
         let Some(path) = &self.path else {
             let Some(profile) = &self.profile else { return Ok(Vec::new()) };
-            let problem =
-                format!("--profile {profile} lies over a policy file, and there is none; name one: -c FILE");
+            let problem = format!("--profile {profile} needs a policy file; add -c FILE");
             return Err(Unreadable { path: PathBuf::from("defaults"), problem });
         };
         let mut files = read_all(path, false)?;
@@ -119,7 +112,8 @@ fn read_one(path: &Path, is_profile: bool) -> Result<SourceFile, Unreadable> {
     let wrong = |problem| Unreadable { path: path.to_owned(), problem };
     let unreadable = |error: io::Error| {
         let is_forbidden = error.kind() == io::ErrorKind::PermissionDenied;
-        let hint = if is_forbidden { "let the user of this process read it" } else { "is the name right?" };
+        let hint =
+            if is_forbidden { "grant read permission to this process's user" } else { "check the path" };
         wrong(format!("cannot read the file: {error}; {hint}"))
     };
     let size = std::fs::metadata(path).map_err(unreadable)?.len();

@@ -6,9 +6,10 @@ use ratewright_core::Micros;
 use ratewright_store::redis::{Certificates, ServersError};
 use ratewright_store::{FailoverSettings, LocalShare, RedisSettings, Servers};
 
-use super::file;
-use super::reader::Reader;
-use super::written::{Place, Several};
+use super::SectionReader;
+use ratewright_config::file;
+use ratewright_config::raw_value::{Position, RawList};
+use ratewright_config::values::FallbackShare;
 
 /// Where buckets live.
 #[derive(Debug)]
@@ -39,11 +40,11 @@ const KEYS_MAX: usize = 1_000_000;
 /// The longest that a decision may be made to wait for Redis.
 const DEADLINE_MAX: Micros = Micros::from_secs(10);
 
-impl Reader<'_> {
+impl SectionReader<'_> {
     /// Where buckets live.
-    pub(super) fn store(&mut self, written: file::Store) -> StoreConfig {
-        let failover = self.failover(&written.local.unwrap_or_default());
-        let Some(redis) = written.redis else {
+    pub(super) fn store(&mut self, raw: file::Store) -> StoreConfig {
+        let failover = self.failover(&raw.local.unwrap_or_default());
+        let Some(redis) = raw.redis else {
             return StoreConfig::Memory { n_keys_max: failover.n_keys_max };
         };
         let settings = self.settings(&redis, failover.share == LocalShare::Auto);
@@ -53,12 +54,17 @@ impl Reader<'_> {
         }
     }
 
-    fn failover(&mut self, written: &file::Local) -> FailoverSettings {
+    fn failover(&mut self, raw: &file::Local) -> FailoverSettings {
         let default = FailoverSettings::default();
-        let max_keys = self.read_if("store.local.max_keys", &written.max_keys);
+        let max_keys = self.read_if("store.local.max_keys", &raw.max_keys);
+        let share = match self.read_if("store.local.share", &raw.share) {
+            Some(FallbackShare::Fixed(share)) => LocalShare::Fixed(share),
+            Some(FallbackShare::Auto) => LocalShare::Auto,
+            None => default.share,
+        };
         FailoverSettings::default()
-            .share(self.read_if("store.local.share", &written.share).unwrap_or(default.share))
-            .ttl(self.read_if("store.local.ttl", &written.ttl).or(default.ttl))
+            .share(share)
+            .ttl(self.read_if("store.local.ttl", &raw.ttl).or(default.ttl))
             .n_keys_max(max_keys.and_then(|n| usize::try_from(n.get()).ok()).unwrap_or(KEYS_MAX))
     }
 
@@ -66,21 +72,21 @@ impl Reader<'_> {
         let default = RedisSettings::default();
         let deadline = self.read_if("store.redis.deadline", &redis.deadline);
         if deadline.is_some_and(|deadline| deadline.is_zero() || DEADLINE_MAX < deadline) {
-            let place = redis.deadline.as_ref().and_then(|written| written.place);
-            self.wrong(
-                place,
+            let position = redis.deadline.as_ref().and_then(|raw| raw.position);
+            self.error(
+                position,
                 "store.redis.deadline must be more than 0s and at most 10s; use for example 5ms".to_owned(),
             );
         }
         let prefix = self.read_if("store.redis.prefix", &redis.prefix).filter(|prefix| {
             let visible = |b: u8| b.is_ascii_graphic() && !b"{}".contains(&b);
-            let is_sound = (1..=64).contains(&prefix.len()) && prefix.bytes().all(visible);
-            if !is_sound {
+            let is_valid = (1..=64).contains(&prefix.len()) && prefix.bytes().all(visible);
+            if !is_valid {
                 let problem =
                     format!("store.redis.prefix is {prefix:?}; use 1 to 64 visible characters without blanks and braces");
-                self.wrong(redis.prefix.as_ref().and_then(|written| written.place), problem);
+                self.error(redis.prefix.as_ref().and_then(|raw| raw.position), problem);
             }
-            is_sound
+            is_valid
         });
         RedisSettings::default()
             .prefix(prefix.unwrap_or(default.prefix))
@@ -92,7 +98,7 @@ impl Reader<'_> {
     }
 
     fn servers(&mut self, redis: file::Redis) -> Option<Servers> {
-        let place = redis.url.as_ref().and_then(|urls| urls.place);
+        let position = redis.url.as_ref().and_then(|urls| urls.position);
         let is_cluster = self.read_if("store.redis.cluster", &redis.cluster).unwrap_or(false);
         let urls = match &redis.url {
             None => Vec::new(),
@@ -101,69 +107,69 @@ impl Reader<'_> {
         let servers = match redis.sentinel {
             Some(_) if is_cluster || urls.len() > 1 => {
                 let problem = "store.redis has a sentinel and a cluster; a Sentinel's master has one url, for its login";
-                self.wrong(place, problem.to_owned());
+                self.error(position, problem.to_owned());
                 return None;
             }
             Some(sentinel) => self.sentinel(&sentinel, urls.first().map(String::as_str))?,
             None if is_cluster || urls.len() > 1 || redis.url.is_some() && urls.is_empty() => {
-                self.understood("store.redis.url", place, Servers::cluster(&urls))?
+                self.checked_servers("store.redis.url", position, Servers::cluster(&urls))?
             }
             None => {
                 let first = urls.first().map_or("redis://127.0.0.1:6379", String::as_str);
-                self.understood("store.redis.url", place, Servers::single(first))?
+                self.checked_servers("store.redis.url", position, Servers::single(first))?
             }
         };
         match redis.tls {
             None => Some(servers),
             Some(tls) => match self.certificates(&tls) {
-                None if self.named.are_elsewhere() => Some(servers),
+                None if self.referenced.unavailable().is_some() => Some(servers),
                 certificates => Some(servers.with_certificates(certificates?)),
             },
         }
     }
 
-    fn sentinel(&mut self, written: &file::Sentinel, login: Option<&str>) -> Option<Servers> {
-        let (Some(master), Some(nodes)) = (&written.master, &written.nodes) else {
-            let place = written.master.as_ref().and_then(|master| master.place);
-            let place = place.or_else(|| written.nodes.as_ref()?.place);
-            self.wrong(
-                place,
+    fn sentinel(&mut self, raw: &file::Sentinel, login: Option<&str>) -> Option<Servers> {
+        let (Some(master), Some(nodes)) = (&raw.master, &raw.nodes) else {
+            let position = raw.master.as_ref().and_then(|master| master.position);
+            let position = position.or_else(|| raw.nodes.as_ref()?.position);
+            self.error(
+                position,
                 "store.redis.sentinel needs both: master: NAME, and nodes: [redis://…]".to_owned(),
             );
             return None;
         };
         let name = self.read("store.redis.sentinel.master", master)?;
         let urls = self.urls("store.redis.sentinel.nodes", nodes)?;
-        self.understood("store.redis.sentinel", nodes.place, Servers::sentinel(&name, &urls, login))
+        self.checked_servers("store.redis.sentinel", nodes.position, Servers::sentinel(&name, &urls, login))
     }
 
-    fn urls<T>(&mut self, path: &str, written: &Several<T>) -> Option<Vec<String>> {
-        let urls: Option<Vec<_>> = written.items.iter().map(|url| self.url(path, url)).collect();
-        urls.hash(&mut self.unshown);
+    fn urls<T>(&mut self, path: &str, raw: &RawList<T>) -> Option<Vec<String>> {
+        let urls: Option<Vec<_>> = raw.items.iter().map(|url| self.url(path, url)).collect();
+        urls.hash(&mut self.hidden_settings);
         urls
     }
 
-    fn understood(
+    fn checked_servers(
         &mut self,
         path: &str,
-        place: Option<Place>,
+        position: Option<Position>,
         servers: Result<Servers, ServersError>,
     ) -> Option<Servers> {
-        servers.map_err(|error| self.wrong(place, format!("{path}: {error}"))).ok()
+        servers.map_err(|error| self.error(position, format!("{path}: {error}"))).ok()
     }
 
     fn certificates(&mut self, tls: &file::RedisTls) -> Option<Certificates> {
         if tls.cert.is_some() != tls.key.is_some() {
-            let place = tls.cert.as_ref().or(tls.key.as_ref()).and_then(|name| name.place);
-            self.wrong(place, "store.redis.tls has one of cert and key; give both, or none".to_owned());
+            let position = tls.cert.as_ref().or(tls.key.as_ref()).and_then(|name| name.position);
+            self.error(position, "store.redis.tls has one of cert and key; set both, or none".to_owned());
             return None;
         }
-        let mut content = |name, written: &Option<_>| match written {
+        let mut content = |name, raw: &Option<_>| match raw {
             None => Some(None),
-            Some(written) => self.content(&format!("store.redis.tls.{name}"), written).map(Some),
+            Some(raw) => self.content(&format!("store.redis.tls.{name}"), raw).map(Some),
         };
         let (ca, cert, key) = (content("ca", &tls.ca), content("cert", &tls.cert), content("key", &tls.key));
-        (&ca, &cert, &key).hash(&mut self.unshown);
+        (&ca, &cert, &key).hash(&mut self.hidden_settings);
         Some(Certificates { ca: ca?, client: cert?.zip(key?) })
     }
 }

@@ -6,7 +6,7 @@ mod counting;
 mod envoy;
 mod files;
 mod hostile;
-mod never;
+mod ineffective;
 mod policies;
 mod proxy_protocol;
 mod routes;
@@ -66,7 +66,7 @@ impl<'a> Files<'a> {
     /// What they mean in words, or everything that is wrong.
     #[track_caller]
     fn check(self, expected: Expect) {
-        self.check_as(words, expected);
+        self.check_as(explain, expected);
     }
 
     /// Something that they mean, or everything that is wrong.
@@ -93,12 +93,12 @@ fn an_empty_file_is_a_working_limiter() {
         assert_eq!(config.listen.api.address.to_string(), "127.0.0.1:8080");
         assert_eq!(config.policies.n_policies(), 5, "one for each algorithm");
         expect!["no policies: only keys that callers name are limited, by the defaults\n"]
-            .assert_eq(&words(&config));
+            .assert_eq(&explain(&config));
     }
 }
 
 #[test]
-fn everything_that_is_wrong_is_told_at_once_with_its_place() {
+fn all_errors_are_reported_at_once_with_their_positions() {
     check(
         "listen:\n  api: nowhere\napi:\n  defaults:\n    token_bucket: {rate: 10/s, burst: 0}\n    sliding_window: {rate: 20000/s}\n    fixed_window: {rate: often}\npolicies:\n- {name: A B, quota: {rate: 1/s}}\n- {quota: {rate: 1/s}}\n- {name: p, by: [ip, usr], quota: {burst: 3}, when: {path: login, sky: blue}}\n- {name: q, quota: [{rate: 1/s}, {rate: 1/h}], missing: perhaps}\n",
         expect![[r#"
@@ -106,12 +106,12 @@ fn everything_that_is_wrong_is_told_at_once_with_its_place() {
             t.yaml:5:39: api.defaults.token_bucket.burst is "0"; a burst of 0 would deny everything. Use at least 1
             t.yaml:6:28: api.defaults.sliding_window: sliding_window remembers every charge, so it takes at most 10000 units, not 20000; use sliding_window_counter for more
             t.yaml:7:26: api.defaults.fixed_window.rate is "often"; a rate is units/time, for example 10/s, 1/6s or 250/min
-            t.yaml:9:10: policies.name is "A B"; a name has 1 to 64 of a-z 0-9 . _ -
+            t.yaml:9:10: policies.name is "A B"; invalid name; use 1 to 64 characters of a-z 0-9 . _ -
             t.yaml:10:3: a policy has no name; write name: login
             t.yaml:11:22: policies.p.by is "usr"; did you mean user? Otherwise use ip, user, route, method, path, host, or header:NAME, cookie:NAME, query:NAME, claim:NAME, attribute:NAME
             t.yaml:11:35: policies.p.quota has no rate; write rate: 10/s
-            t.yaml:11:60: policies.p.when.path is "login", which no path fits; begin with / or **
-            t.yaml:11:72: policies.p.when.sky: "sky" is no attribute; use ip, user, route, method, path, host, or header:NAME, cookie:NAME, query:NAME, claim:NAME, attribute:NAME
+            t.yaml:11:60: policies.p.when.path is "login", which matches no path; begin with / or **
+            t.yaml:11:72: policies.p.when.sky: unknown attribute "sky"; use ip, user, route, method, path, host, or header:NAME, cookie:NAME, query:NAME, claim:NAME, attribute:NAME
             t.yaml:12:34: policies.q.quota[1] has no name; the second quota and later ones need one, for example name: hour
             t.yaml:12:57: policies.q.missing is "perhaps"; use one of skip, ip, deny
         "#]],
@@ -119,7 +119,7 @@ fn everything_that_is_wrong_is_told_at_once_with_its_place() {
 }
 
 #[test]
-fn an_error_shows_the_line_and_points_at_the_place() {
+fn an_error_shows_the_line_and_points_at_the_position() {
     let errors = Config::of_text("log:\n  level: info\n  format: xml\n").err().unwrap();
     expect![[r#"
         t.yaml:3:11: log.format is "xml"; use one of auto, text, json
@@ -151,7 +151,7 @@ fn no_secret_is_shown() {
         "tokens: [s3cret]",
         "s3cret",
     ] {
-        let errors = Config::of_text(text).err().unwrap_or_else(|| panic!("{text} is sound"));
+        let errors = Config::of_text(text).err().unwrap_or_else(|| panic!("{text} is valid"));
         for error in errors {
             assert!(!format!("{error:#}").contains("s3cret"), "{error:#}");
         }

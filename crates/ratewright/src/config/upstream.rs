@@ -1,33 +1,33 @@
-//! What stands under a route's `upstream`: its servers, and how they are used.
+//! A route's `upstream`: its servers, and how they are used.
 
 use ratewright_gateway::{Balance, ClientTls, Health, Protocol, Server, Upstream};
 
-use super::file;
-use super::meaning::FileName;
-use super::reader::Reader;
-use super::written::{At, Place, Written};
+use super::SectionReader;
 use crate::fetch;
+use ratewright_config::file;
+use ratewright_config::raw_value::{Located, Position, RawValue};
+use ratewright_config::values::{FileName, LoadBalancing, UpstreamProtocol, UpstreamUrl};
 
-impl Reader<'_> {
+impl SectionReader<'_> {
     pub(super) fn upstream(
         &mut self,
         path: &str,
-        written: Option<&At<file::Upstream>>,
-        place: Option<Place>,
+        raw: Option<&Located<file::Upstream>>,
+        position: Option<Position>,
     ) -> Option<Upstream> {
-        let Some(At { value: written, place: at }) = written else {
-            self.wrong(place, format!("{path} is missing; write upstream: http://127.0.0.1:3000"));
+        let Some(Located { value: raw, position: at }) = raw else {
+            self.error(position, format!("{path} is missing; write upstream: http://127.0.0.1:3000"));
             return None;
         };
-        match written {
+        match raw {
             file::Upstream::Section(section) => self.upstream_section(path, section, *at),
             file::Upstream::Url(text) => {
                 let servers = vec![self.server(path, text, *at)];
-                self.some_servers(path, servers, *at).map(plain)
+                self.distinct_servers(path, servers, *at).map(plain)
             }
             file::Upstream::All(all) => {
-                let servers = all.iter().map(|one| self.server_of(path, one)).collect();
-                self.some_servers(path, servers, *at).map(plain)
+                let servers = all.iter().map(|one| self.listed_server(path, one)).collect();
+                self.distinct_servers(path, servers, *at).map(plain)
             }
         }
     }
@@ -36,67 +36,75 @@ impl Reader<'_> {
         &mut self,
         path: &str,
         section: &file::UpstreamSection,
-        place: Option<Place>,
+        position: Option<Position>,
     ) -> Option<Upstream> {
         let items = section.servers.iter().flat_map(|servers| &servers.items);
-        let servers: Vec<_> = items.map(|server| self.read(&format!("{path}.servers"), server)).collect();
-        let at = section.servers.as_ref().and_then(|servers| servers.place).or(place);
-        let servers = self.some_servers(&format!("{path}.servers"), servers, at);
-        let balance = self.read_if(&format!("{path}.balance"), &section.balance).unwrap_or_default();
-        let protocol = self.read_if(&format!("{path}.protocol"), &section.protocol).unwrap_or_default();
-        let written = section.health.clone().unwrap_or_default();
+        let servers: Vec<_> =
+            items.map(|server| self.read_with(&format!("{path}.servers"), server, parse_server)).collect();
+        let at = section.servers.as_ref().and_then(|servers| servers.position).or(position);
+        let servers = self.distinct_servers(&format!("{path}.servers"), servers, at);
+        let balance = match self.read_if(&format!("{path}.balance"), &section.balance) {
+            Some(LoadBalancing::RoundRobin) => Balance::RoundRobin,
+            Some(LoadBalancing::LeastConnections) => Balance::LeastConnections,
+            None => Balance::default(),
+        };
+        let protocol = match self.read_if(&format!("{path}.protocol"), &section.protocol) {
+            Some(UpstreamProtocol::Http1) => Protocol::Http1,
+            Some(UpstreamProtocol::Http2) => Protocol::Http2,
+            None => Protocol::default(),
+        };
+        let raw = section.health.clone().unwrap_or_default();
         let default = Health::default();
-        let eject_for = self.read_if(&format!("{path}.health.eject"), &written.eject);
+        let eject_for = self.read_if(&format!("{path}.health.eject"), &raw.eject);
         if eject_for.is_some_and(|time| time.is_zero()) {
-            let place = written.eject.as_ref().and_then(|eject| eject.place);
-            self.wrong(place, format!("{path}.health.eject must be more than 0s; use for example 10s"));
+            let position = raw.eject.as_ref().and_then(|eject| eject.position);
+            self.error(position, format!("{path}.health.eject must be more than 0s; use for example 10s"));
         }
-        let failures_max = self.read_if(&format!("{path}.health.failures"), &written.failures);
+        let failures_max = self.read_if(&format!("{path}.health.failures"), &raw.failures);
         let health = Health {
             failures_max: failures_max.unwrap_or(default.failures_max),
             eject_for: eject_for.unwrap_or(default.eject_for),
         };
-        let written = section.tls.as_ref().and_then(|tls| tls.ca.as_ref());
-        let tls = written.map(|ca| self.upstream_tls(&format!("{path}.tls.ca"), ca, servers.as_deref()));
+        let raw = section.tls.as_ref().and_then(|tls| tls.ca.as_ref());
+        let tls = raw.map(|ca| self.upstream_tls(&format!("{path}.tls.ca"), ca, servers.as_deref()));
         let upstream = Upstream::new(servers?, balance, protocol, health);
         Some(match tls {
             None => upstream,
-            Some(None) if self.named.are_elsewhere() => upstream,
+            Some(None) if self.referenced.unavailable().is_some() => upstream,
             Some(tls) => upstream.with_tls(tls?),
         })
     }
 
-    /// Whom to trust, where that is said.
+    /// The certificate authorities of an upstream.
     fn upstream_tls(
         &mut self,
         path: &str,
-        written: &Written<FileName>,
+        raw: &RawValue<FileName>,
         servers: Option<&[Server]>,
     ) -> Option<ClientTls> {
         if servers.is_some_and(|servers| !servers.iter().any(Server::is_tls)) {
             let problem = format!(
-                "{path} is for https:// servers, and there are none; write https://, or leave it out"
+                "{path} is for https:// servers, but every server is http://; write https://, or remove it"
             );
-            self.wrong(written.place, problem);
+            self.error(raw.position, problem);
             return None;
         }
-        let ca = self.content(path, written)?;
+        let ca = self.content(path, raw)?;
         let Ok(config) = fetch::trusting(&ca) else {
-            let problem = format!(
-                "{path} has no certificates that can be read; use PEM, with a line -----BEGIN CERTIFICATE-----"
-            );
-            self.wrong(written.place, problem);
+            let problem =
+                format!("{path} contains no PEM certificate; it needs a line -----BEGIN CERTIFICATE-----");
+            self.error(raw.position, problem);
             return None;
         };
         Some(ClientTls::with_ca(config, &ca))
     }
 
-    fn server_of(&mut self, path: &str, written: &At<file::Upstream>) -> Option<Server> {
-        match &written.value {
-            file::Upstream::Url(text) => self.server(path, text, written.place),
+    fn listed_server(&mut self, path: &str, raw: &Located<file::Upstream>) -> Option<Server> {
+        match &raw.value {
+            file::Upstream::Url(text) => self.server(path, text, raw.position),
             file::Upstream::All(_) | file::Upstream::Section(_) => {
-                self.wrong(
-                    written.place,
+                self.error(
+                    raw.position,
                     format!("{path} is a list of urls; for more write {{servers: […], balance: …}}"),
                 );
                 None
@@ -104,27 +112,27 @@ impl Reader<'_> {
         }
     }
 
-    fn server(&mut self, path: &str, text: &str, place: Option<Place>) -> Option<Server> {
-        let mut written = Written::unwritten(text);
-        written.place = place;
-        self.read(path, &written)
+    fn server(&mut self, path: &str, text: &str, position: Option<Position>) -> Option<Server> {
+        let mut raw = RawValue::<UpstreamUrl>::without_position(text);
+        raw.position = position;
+        self.read_with(path, &raw, parse_server)
     }
 
     /// At least one server, and each once.
-    fn some_servers(
+    fn distinct_servers(
         &mut self,
         path: &str,
         servers: Vec<Option<Server>>,
-        place: Option<Place>,
+        position: Option<Position>,
     ) -> Option<Vec<Server>> {
         if servers.is_empty() {
-            self.wrong(place, format!("{path} has no servers; write http://127.0.0.1:3000"));
+            self.error(position, format!("{path} has no servers; write http://127.0.0.1:3000"));
             return None;
         }
         let servers = servers.into_iter().collect::<Option<Vec<_>>>()?;
-        let twice = servers.iter().enumerate().find(|(n, server)| servers[..*n].contains(server));
-        if let Some((_, server)) = twice {
-            self.wrong(place, format!("{path} has {server} twice; leave one of the two out"));
+        let duplicates = servers.iter().enumerate().find(|(n, server)| servers[..*n].contains(server));
+        if let Some((_, server)) = duplicates {
+            self.error(position, format!("{path} has {server} twice; remove one"));
             return None;
         }
         Some(servers)
@@ -134,4 +142,8 @@ impl Reader<'_> {
 /// Servers that are used as by default.
 fn plain(servers: Vec<Server>) -> Upstream {
     Upstream::new(servers, Balance::default(), Protocol::default(), Health::default())
+}
+
+fn parse_server(text: &str) -> Result<Server, String> {
+    Server::parse(text).map_err(|error| error.to_string())
 }

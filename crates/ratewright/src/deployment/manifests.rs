@@ -8,7 +8,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use super::node::ManifestNode;
-use crate::config::{ConfigError, Place, SourceFile, in_file, yaml_words};
+use crate::config::{ConfigError, Position, SourceFile, describe_yaml_error, in_file};
 
 /// Larger than any repository; a device such as /dev/zero is not read for ever.
 const BYTES_MAX: u64 = 64 * 1024 * 1024;
@@ -74,8 +74,8 @@ impl Manifests {
         let number = self.files.len();
         let documents = in_file(number, || {
             serde_saphyr::from_multiple_with_options(&file.text, options()).map_err(|error| {
-                let place = error.location().and_then(Place::of);
-                (place.unwrap_or(Place { file: number, line: 1, column: 1 }), yaml_words(&error))
+                let place = error.location().and_then(Position::of);
+                (place.unwrap_or(Position { file: number, line: 1, column: 1 }), describe_yaml_error(&error))
             })
         });
         self.files.push(file);

@@ -6,12 +6,12 @@ use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_saphyr::Spanned;
 
-use crate::config::Place;
+use crate::config::Position;
 
 /// A value and its position.
 #[derive(Debug)]
 pub(super) struct ManifestNode {
-    pub(super) place: Option<Place>,
+    pub(super) place: Option<Position>,
     value: ManifestValue,
 }
 
@@ -91,7 +91,7 @@ impl ManifestNode {
 impl<'d> Deserialize<'d> for ManifestNode {
     fn deserialize<D: Deserializer<'d>>(deserializer: D) -> Result<Self, D::Error> {
         let Spanned { value, referenced, .. } = Spanned::deserialize(deserializer)?;
-        Ok(Self { place: Place::of(referenced), value })
+        Ok(Self { place: Position::of(referenced), value })
     }
 }
 

@@ -6,7 +6,7 @@ use super::findings::Findings;
 use super::manifests::Manifests;
 use super::node::ManifestNode;
 use super::workload::Workload;
-use crate::config::{Config, DoorConfig};
+use crate::config::{Config, ListenerConfig};
 
 /// The default of Kubernetes for terminationGracePeriodSeconds.
 const GRACE: Duration = Duration::from_secs(30);
@@ -130,7 +130,7 @@ fn check_scheme(label: &str, config: &Config, asked: &ManifestNode, findings: &m
 }
 
 /// Reports an admin listener that the kubelet cannot reach.
-fn check_reach(label: &str, admin: &DoorConfig, at: &ManifestNode, findings: &mut Findings<'_>) {
+fn check_reach(label: &str, admin: &ListenerConfig, at: &ManifestNode, findings: &mut Findings<'_>) {
     if !admin.is_exposed() {
         let (address, port) = (admin.address, admin.address.port());
         let problem = format!("listen.admin is {address}, reachable only inside the container");

@@ -153,7 +153,7 @@ fn files_of_the_container_are_not_read() {
     assert!(errors.iter().all(is_of_probe), "{errors:?}");
     let warnings: Vec<_> = report.warnings.iter().map(ToString::to_string).collect();
     for name in ["/t/ca", "/t/jwt", "/t/rules", "/t/up", "/t/clients"] {
-        let reported = format!("{name} is not checked, since the file is in the container only");
+        let reported = format!("{name} is not checked: the file exists only in the container");
         assert!(warnings.iter().any(|warning| warning.contains(&reported)), "{name}: {warnings:?}");
     }
     assert_eq!(warnings.len(), 5, "{warnings:?}");

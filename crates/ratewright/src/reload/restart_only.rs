@@ -5,7 +5,7 @@ use ratewright_listen::ProxyProtocol;
 use ratewright_server::Tls;
 use tracing::warn;
 
-use crate::config::{Config, DoorConfig};
+use crate::config::{Config, ListenerConfig};
 
 /// The restart-only settings of a configuration.
 pub(crate) struct RestartOnly {
@@ -25,8 +25,8 @@ struct RestartOnlyListener {
 impl RestartOnly {
     /// The restart-only settings of this configuration.
     pub(crate) fn of(config: &Config) -> Self {
-        let listener = |name, listener: &DoorConfig| {
-            let DoorConfig { address, tls, proxy_protocol } = listener.clone();
+        let listener = |name, listener: &ListenerConfig| {
+            let ListenerConfig { address, tls, proxy_protocol } = listener.clone();
             RestartOnlyListener { name, address: address.to_string(), tls, proxy_protocol }
         };
         let admin = config.listen.admin.iter().map(|admin| listener("listen.admin", admin));
@@ -38,7 +38,7 @@ impl RestartOnly {
         Self {
             listeners: std::iter::once(api).chain(admin).chain(gateway).chain(grpc).collect(),
             settings: [
-                ("store", config.store_words.clone()),
+                ("store", config.store_digest.clone()),
                 ("listen.control", format!("{:?}", config.listen.control)),
                 ("stop_delay or drain_timeout", format!("{:?}", config.stop)),
                 ("metrics.labels", format!("{:?}", config.labels)),

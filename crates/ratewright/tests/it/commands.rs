@@ -1,4 +1,4 @@
-//! The commands that start no listener: `check`, `convert`, `schema` and `--help`.
+//! The commands that start no listener: `check`, `schema` and `--help`.
 
 use std::path::Path;
 use std::process::Output;
@@ -54,9 +54,8 @@ fn check_describes_a_file() {
     );
 }
 
-/// The converted file passes `check` unchanged.
 #[test]
-fn convert_writes_policies_that_check_accepts() {
+fn check_explains_rules_for_envoy() {
     let rules = (
         "r.yaml",
         "domain: shop\ndescriptors: [{key: client, rate_limit: {unit: minute, requests_per_unit: 5}}]\n",
@@ -69,66 +68,6 @@ fn convert_writes_policies_that_check_accepts() {
           envoy domain shop; all descriptors of a request are charged, or none:
             client  5 in each 60 s by the clock, for each attribute client
         exit 0"#]],
-    );
-    let folder = tempfile::tempdir().unwrap();
-    std::fs::write(folder.path().join("r.yaml"), rules.1).unwrap();
-    let converted = run_in(folder.path(), &["convert", "envoy", "r.yaml"]);
-    std::fs::write(folder.path().join("t.yaml"), &converted.stdout).unwrap();
-    expect![[r##"
-        # Converted from rules for Envoy. These policies are for callers of POST /api/v1/decide: one call for each descriptor, with its entries
-        # as the only attributes.other. Policies ignore the order of entries, and match a request with more entries than a descriptor has.
-        # Metric names, metadata and replaces are not converted.
-        policies:
-          # domain shop
-          - name: "shop.client"
-            group: "shop"
-            when: {"attribute:client": "**"}
-            by: ["attribute:client"]
-            quota: {algorithm: fixed_window, rate: 5/min}
-        exit 0"##]].assert_eq(&printed(&converted));
-    expect![[r#"
-        t.yaml is valid; buckets in memory
-          of shop, the first that matches:
-            shop.client  5 in each 60 s by the clock, for each attribute client; with attribute client **; without attribute client: not limited
-          never limited: on /actuator/**, /health, /health/**, /healthz, /livez, /readyz, /metrics, /static/**, /css/**, /js/**, /images/**; with method OPTIONS
-        exit 0"#]].assert_eq(&printed(&run_in(folder.path(), &["check", "t.yaml"])));
-    check(
-        &[("r.yaml", "domain: ''\n")],
-        &["convert", "envoy", "r.yaml", "none"],
-        expect![[r#"
-            error: r.yaml:1:9: config file cannot have empty domain
-              |
-            1 | domain: ''
-              |         ^
-            error: none: cannot read none: No such file or directory (os error 2); give a file that Ratewright may read
-            exit 2"#]],
-    );
-    check(
-        &[],
-        &["convert", "envoy", "--help"],
-        expect![[r#"
-            From the files of envoyproxy/ratelimit: a policy for each limit
-
-            The policies are for callers of POST /api/v1/decide that send a descriptor's entries as attributes.other. Comments name the rules that policies cannot express. Envoy itself needs no conversion: name the files in envoy.files.
-
-            Usage: ratewright convert envoy <FILE>...
-
-            Arguments:
-              <FILE>...
-                      Files with a domain and its descriptors, or folders of them; files of the same domain are merged
-
-            Options:
-              -h, --help
-                      Print help (see a summary with '-h')
-
-            Exit status:
-              0  the policy file is on standard output
-              2  an option or a file is invalid; every error is on standard error, with its position
-
-            Examples:
-              ratewright convert envoy ratelimit.yaml > ratewright.yaml
-              ratewright convert envoy /etc/ratelimit/config > ratewright.yaml && ratewright check ratewright.yaml
-            exit 0"#]],
     );
 }
 
@@ -170,14 +109,14 @@ fn check_reports_all_errors_and_exits_with_2() {
               |
             3 | log: {level: loud}
               |              ^
-            error: none.yaml: cannot read the file: No such file or directory (os error 2); is the name right?
+            error: none.yaml: cannot read the file: No such file or directory (os error 2); check the path
             exit 2"#]],
     );
     check(
         &[],
         &["check", "--profile", "x"],
         expect![[r#"
-            error: defaults: --profile x lies over a policy file, and there is none; name one: -c FILE
+            error: defaults: --profile x needs a policy file; add -c FILE
             exit 2"#]],
     );
 }

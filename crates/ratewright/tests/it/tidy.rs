@@ -10,15 +10,23 @@ use std::process::Command;
 use toml::Table;
 
 /// The allowed dependencies between our crates, including development dependencies. A crate depends on itself to test its features.
-const ARROWS: [(&str, &[&str]); 15] = [
+const ARROWS: [(&str, &[&str]); 16] = [
     ("ratewright-core", &[]),
     ("ratewright-telemetry", &["ratewright-core"]),
-    (
-        "ratewright-store",
-        &["ratewright-core", "ratewright-lab", "ratewright-store", "ratewright-telemetry"],
-    ),
+    ("ratewright-store", &["ratewright-core", "ratewright-lab", "ratewright-store", "ratewright-telemetry"]),
     ("ratewright-http", &["ratewright-core", "ratewright-telemetry"]),
     ("ratewright-client", &["ratewright-http", "ratewright-lab"]),
+    (
+        "ratewright-config",
+        &[
+            "ratewright-config",
+            "ratewright-core",
+            "ratewright-http",
+            "ratewright-rls-rules",
+            "ratewright-store",
+            "ratewright-telemetry",
+        ],
+    ),
     ("ratewright-rls-rules", &["ratewright-core", "ratewright-telemetry"]),
     ("ratewright-listen", &[]),
     (
@@ -56,6 +64,7 @@ const ARROWS: [(&str, &[&str]); 15] = [
         "ratewright",
         &[
             "ratewright-client",
+            "ratewright-config",
             "ratewright-core",
             "ratewright-gateway",
             "ratewright-http",
@@ -185,6 +194,42 @@ fn root_names(source: &str) -> BTreeSet<String> {
         }
     }
     names
+}
+
+/// A user who wants policies only must not compile a runtime, a server or Redis; the feature `memory` brings the store.
+#[test]
+fn the_policy_file_needs_no_runtime_no_server_and_no_store() {
+    let manifest: Table =
+        std::fs::read_to_string(root().join("crates/ratewright-config/Cargo.toml")).unwrap().parse().unwrap();
+    let dependencies = manifest["dependencies"].as_table().unwrap();
+    for name in
+        ["tokio", "hyper", "axum", "rustls", "redis", "tracing", "ratewright-gateway", "ratewright-listen"]
+    {
+        assert!(!dependencies.contains_key(name), "ratewright-config must not depend on {name}");
+    }
+    let is_optional = dependencies["ratewright-store"].get("optional").and_then(toml::Value::as_bool);
+    assert_eq!(is_optional, Some(true), "the store is for the feature `memory` only");
+    assert!(!manifest["features"].as_table().unwrap().contains_key("default"));
+}
+
+/// Only the program opens files and reads the environment.
+#[test]
+fn the_policy_file_crate_opens_nothing() {
+    let folder = root().join("crates/ratewright-config/src");
+    let mut folders = vec![folder];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let text = std::fs::read_to_string(&path).unwrap();
+            for forbidden in ["std::fs", "std::env", "File::open", "std::net::Tcp", "std::process"] {
+                assert!(!text.contains(forbidden), "{} has {forbidden}", path.display());
+            }
+        }
+    }
 }
 
 #[test]

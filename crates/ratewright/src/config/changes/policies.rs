@@ -1,14 +1,14 @@
-//! What changes for whom: policies by what they mean.
+//! Differences between policies, by their meaning.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
 use ratewright_core::{Algorithm, Limit, Mode, Policy, Quota, Selector};
 
-use super::super::outline::{Outline, OutlineValue, SettingPath};
-use super::super::words;
+use super::super::explain;
 use super::{Change, Compared, Contents, Effect, Kind, zero_rules};
-use crate::config::written::Meaning as _;
+use ratewright_config::outline::{Outline, OutlineValue, SettingPath};
+use ratewright_config::raw_value::ConfigValue as _;
 
 /// A policy on one side of a comparison.
 pub(super) struct Side<'a> {
@@ -18,26 +18,26 @@ pub(super) struct Side<'a> {
 }
 
 /// Settings that are reported in words of their own. All others are reported by name.
-const IN_WORDS: [&str; 5] = ["mode", "quota", "in_flight", "by", "when"];
+const DESCRIBED_SEPARATELY: [&str; 5] = ["mode", "quota", "in_flight", "by", "when"];
 
 /// The settings of a policy but its name, to find it under another one.
 type Terms = Vec<(SettingPath, OutlineValue)>;
 
 impl Contents {
     pub(super) fn side(&self, name: &str) -> Option<Side<'_>> {
-        let at = *self.places.get(name)?;
+        let at = *self.positions.get(name)?;
         let outline = self.outline.below(&["policies", name]);
         Some(Side { policy: self.policies.get(at)?, outline, is_permit: at >= self.n_rates })
     }
 
     /// The policy of that name.
     pub(super) fn policy(&self, name: &str) -> Option<&Policy> {
-        self.policies.get(*self.places.get(name)?)
+        self.policies.get(*self.positions.get(name)?)
     }
 
     /// The index of a policy, or `usize::MAX` if the name is unknown.
-    pub(super) fn place(&self, name: &str) -> usize {
-        self.places.get(name).copied().unwrap_or(usize::MAX)
+    pub(super) fn position(&self, name: &str) -> usize {
+        self.positions.get(name).copied().unwrap_or(usize::MAX)
     }
 
     /// The names of the policies that the file lists.
@@ -124,7 +124,7 @@ impl Compared<'_> {
     pub(super) fn policies(&self) -> Vec<Change> {
         let (old, new) = (self.old, self.new);
         let renamed = Renamed::between(old, new);
-        let (in_old, in_new) = (self.lasting_in_old(&renamed), self.lasting_in_new(&renamed));
+        let (in_old, in_new) = (self.kept_in_old(&renamed), self.kept_in_new(&renamed));
         let mut changes = Vec::new();
         for policy in &new.policies {
             let name = policy.name();
@@ -142,7 +142,7 @@ impl Compared<'_> {
                 (None, Some(before)) => changes.extend(self.policy(name, &before, &after)),
             }
         }
-        let is_gone = |name: &str| !new.places.contains_key(name) && !renamed.old.contains(name);
+        let is_gone = |name: &str| !new.positions.contains_key(name) && !renamed.old.contains(name);
         for name in old.policies.iter().map(Policy::name).filter(|name| is_gone(name)) {
             let Some(before) = old.side(name) else { continue };
             changes.push(match new.blocked.get(name) {
@@ -155,7 +155,7 @@ impl Compared<'_> {
         changes
     }
 
-    /// What is different about a policy.
+    /// The differences of one policy.
     fn policy(&self, name: &str, before: &Side<'_>, after: &Side<'_>) -> Vec<Change> {
         let (old_mode, mut new_mode) = (before.mode(), after.mode());
         if before.is_rule() && self.old.is_enabled != self.new.is_enabled {
@@ -178,7 +178,7 @@ impl Compared<'_> {
         changes.extend(limits(&of, before, after));
         let (old, new) = (before.policy, after.policy);
         if old.partition() != new.partition() {
-            let (old, new) = (words::partition(old.partition()), words::partition(new.partition()));
+            let (old, new) = (explain::partition(old.partition()), explain::partition(new.partition()));
             let hint = "rename the policy too, so that equal values do not share a bucket";
             changes.push(of(format!("counts {new} instead of {old}; {hint}")));
         }
@@ -189,7 +189,8 @@ impl Compared<'_> {
             let hidden = "applies to other requests: when has changed";
             changes.push(of(if is_hidden { hidden.to_owned() } else { words }));
         }
-        let (old, new) = (before.outline.without(&IN_WORDS), after.outline.without(&IN_WORDS));
+        let (old, new) =
+            (before.outline.without(&DESCRIBED_SEPARATELY), after.outline.without(&DESCRIBED_SEPARATELY));
         changes.extend(self.settings(&old, &new, "policies").into_iter().map(&of));
         if changes.is_empty() {
             let is_elsewhere = !before.is_rule() && before.outline == after.outline;
@@ -203,9 +204,9 @@ impl Compared<'_> {
 impl Side<'_> {
     /// As it is written: `enabled: false` switches all of them off.
     pub(super) fn mode(&self) -> Mode {
-        let written = self.outline.get(&SettingPath::of(&["mode"])).and_then(|mode| mode.texts.first());
-        match written {
-            Some(text) => Mode::understand(text).unwrap_or_default(),
+        let raw = self.outline.get(&SettingPath::of(&["mode"])).and_then(|mode| mode.texts.first());
+        match raw {
+            Some(text) => Mode::from_text(text).unwrap_or_default(),
             None if self.is_rule() => self.policy.mode(),
             None => Mode::Enforce,
         }
@@ -217,11 +218,11 @@ impl Side<'_> {
     }
 
     fn measure(&self) -> fn(&Quota) -> String {
-        if self.is_permit { words::under_way } else { words::quota }
+        if self.is_permit { explain::in_flight_limit } else { explain::quota }
     }
 
     pub(super) fn limits(&self) -> String {
-        words::limits(self.policy.limits(), self.measure())
+        explain::limits(self.policy.limits(), self.measure())
     }
 }
 
@@ -252,7 +253,7 @@ pub(super) fn switched(of: &impl Fn(String) -> Change, old: Mode, new: Mode) -> 
 pub(super) fn covered(policy: &Policy) -> String {
     match policy.selector() {
         Selector::When(condition) if condition.is_empty() => "all requests".to_owned(),
-        Selector::When(condition) => format!("requests {}", words::conditions(condition)),
+        Selector::When(condition) => format!("requests {}", explain::conditions(condition)),
         Selector::Named => "requests of the routes and callers that name it".to_owned(),
     }
 }

@@ -124,7 +124,7 @@ fn the_first_route_needs_a_restart() {
 }
 
 #[test]
-fn a_softer_quota_is_told_in_figures_and_keeps_its_counts() {
+fn a_softer_quota_is_described_in_figures_and_keeps_its_counts() {
     let window = |rate: &str| policy(&format!("quota: {{algorithm: sliding_window, rate: {rate}}}"));
     check(
         &window("100/60s"),
@@ -157,7 +157,7 @@ fn a_softer_quota_is_told_in_figures_and_keeps_its_counts() {
 }
 
 #[test]
-fn switches_of_a_policy_and_of_everything_are_told() {
+fn switches_of_a_policy_and_of_everything_are_reported() {
     let mode = |mode: &str| policy(&format!("quota: {{rate: 1/s}}, mode: {mode}"));
     check(
         &mode("enforce"),
@@ -208,8 +208,8 @@ fn secrets_are_compared_and_never_shown() {
     check(&tokens("s3cret"), &tokens("0ther, s3cret"), &["api.tokens: 1 added"]);
     check(&tokens("s3cret"), &tokens("0ther"), &["api.tokens: 1 added, 1 removed"]);
     let redis = |url: &str| format!("store: {{redis: {{url: '{url}'}}}}\n");
-    for told in lines(&redis("redis://u:s3cret@h"), &redis("redis://u:0ther@h")) {
-        assert_eq!(told, "store.redis.url: 1 added, 1 removed; needs a restart");
+    for shown in lines(&redis("redis://u:s3cret@h"), &redis("redis://u:0ther@h")) {
+        assert_eq!(shown, "store.redis.url: 1 added, 1 removed; needs a restart");
     }
     let jwks =
         |token: &str| format!("clients: {{user: {{jwt: {{jwks: 'https://h/keys?token={token}'}}}}}}\n");
@@ -217,12 +217,12 @@ fn secrets_are_compared_and_never_shown() {
     let jwt = |secret: &str| format!("clients: {{user: {{jwt: {{secret: {secret}}}}}}}\n");
     let long = "0123456789abcdef0123456789abcdef";
     check(&jwt(long), &jwt(&long.replace('0', "9")), &["clients.user.jwt.secret: changed"]);
-    let told = lines("", &jwt(long)).join("\n");
-    assert!(told.contains("jwt.secret: a secret, was not set") && !told.contains(long), "{told}");
+    let shown = lines("", &jwt(long)).join("\n");
+    assert!(shown.contains("jwt.secret: a secret, was not set") && !shown.contains(long), "{shown}");
 }
 
 /// A text with a value at a path such as `listen.api.address`; routes are a list, and have an id.
-fn written(path: &str, value: &str) -> String {
+fn raw(path: &str, value: &str) -> String {
     let names: Vec<_> = path.split('.').collect();
     let mut text = match path {
         "log.modules" | "metrics.labels" => format!("{{x: {value}}}"),
@@ -254,12 +254,12 @@ fn every_setting_outside_policies_is_compared() {
     let settings = settings().into_iter().filter(|path| !path.starts_with("policies."));
     let mut n_compared = 0;
     for path in settings.filter(|path| !["enabled", "routes.id"].contains(&path.as_str())) {
-        let [old, new] = ["7", "8"].map(|value| contents(&written(&path, value)));
-        let told = changes(&old, &new);
+        let [old, new] = ["7", "8"].map(|value| contents(&raw(&path, value)));
+        let shown = changes(&old, &new);
         let last = path.rsplit('.').next().unwrap_or_default();
-        assert!(!told.is_empty(), "{path} is not compared");
-        let told: Vec<_> = told.iter().map(Change::line).collect();
-        assert!(told.iter().all(|line| line.contains(last)), "{path}: {told:?}");
+        assert!(!shown.is_empty(), "{path} is not compared");
+        let shown: Vec<_> = shown.iter().map(Change::line).collect();
+        assert!(shown.iter().all(|line| line.contains(last)), "{path}: {shown:?}");
         assert!(changes(&old, &old).is_empty(), "{path}");
         n_compared += 1;
     }

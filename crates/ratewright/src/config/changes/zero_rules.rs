@@ -54,7 +54,7 @@ impl Compared<'_> {
             match old.blocked.get(name) {
                 Some(before) if before != mode && !is_switched => changes.push(switched(&of, *before, *mode)),
                 Some(_) => {}
-                None if old.places.contains_key(name) => {} // the limit was another
+                None if old.positions.contains_key(name) => {} // the limit was another
                 None => {
                     let effect = if *mode == Mode::Enforce { Effect::Stricter } else { Effect::Other };
                     let words = format!("added{}: denies everything", shadow(*mode));
@@ -62,7 +62,7 @@ impl Compared<'_> {
                 }
             }
         }
-        let is_gone = |name: &String| !new.blocked.contains_key(name) && !new.places.contains_key(name);
+        let is_gone = |name: &String| !new.blocked.contains_key(name) && !new.positions.contains_key(name);
         for (name, mode) in old.blocked.iter().filter(|(name, _)| is_gone(name)) {
             let (words, effect) = match mode {
                 Mode::Enforce => ("removed; it no longer denies everything", Effect::Softer),

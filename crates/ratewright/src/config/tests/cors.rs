@@ -85,7 +85,7 @@ fn a_star_with_credentials_is_rejected() {
 }
 
 #[test]
-fn invalid_rules_are_reported_each_with_its_place() {
+fn invalid_rules_are_reported_each_with_its_position() {
     check(
         r#"
 gateway:
@@ -112,14 +112,14 @@ gateway:
             t.yaml:8:7: gateway.cors.origins is "https://*example.com"; a star stands for whole labels at the start of the host; write for example https://*.example.com
             t.yaml:9:7: gateway.cors.origins is "https://*.com"; it would allow every site below .com; name the domain, for example https://*.example.com
             t.yaml:10:7: gateway.cors.origins is "null"; every sandboxed frame and local file has the origin null, so any site could use it; name the page's real origin
-            t.yaml:12:7: gateway.cors.origins has "HTTPS://A.example.com:443" twice; leave one of the two out
-            t.yaml:13:20: gateway.cors.methods has "get" twice; leave one of the two out
+            t.yaml:12:7: gateway.cors.origins has "HTTPS://A.example.com:443" twice; remove one
+            t.yaml:13:20: gateway.cors.methods has "get" twice; remove one
             t.yaml:13:25: gateway.cors.methods is "*"; stars are not supported here; list the methods, for example [GET, POST, PUT]
             t.yaml:13:30: gateway.cors.methods is "P T"; use a method such as GET or POST
-            t.yaml:14:29: gateway.cors.headers has "content-type" twice; leave one of the two out
-            t.yaml:14:43: gateway.cors.headers is "X *"; use the name of a header, for example Authorization, or * alone for all
+            t.yaml:14:29: gateway.cors.headers has "content-type" twice; remove one
+            t.yaml:14:43: gateway.cors.headers is "X *"; use a header name, for example Authorization, or * alone for all
             t.yaml:15:14: gateway.cors.expose is "*"; stars are not supported here; list the headers, for example [ETag, X-Total-Count]
-            t.yaml:15:25: gateway.cors.expose has "etag" twice; leave one of the two out
+            t.yaml:15:25: gateway.cors.expose has "etag" twice; remove one
             t.yaml:16:18: gateway.cors.credentials is "perhaps"; use true or false
             t.yaml:17:14: gateway.cors.max_age must be at most 1d, since no browser keeps a preflight longer; use for example 10min
         "#]],
@@ -163,14 +163,14 @@ gateway:
     check(
         &file("cors: {origin: '*'}", ""),
         expect![[r#"
-        t.yaml:1:18: there is no setting "origin" here; did you mean origins? Known are origins, methods, headers, expose, credentials, max_age
+        t.yaml:1:18: unknown setting "origin"; did you mean origins? Known: origins, methods, headers, expose, credentials, max_age
     "#]],
     );
     check(
         &file("cors: {origins: ['*', https://a.example], headers: ['*', X-A], methods: []}", ""),
         expect![[r#"
             t.yaml:1:62: gateway.cors.headers: * allows every header, so the others have no effect; leave out either * or the others
-            t.yaml:1:83: gateway.cors.methods is an empty list, so every preflight would be rejected; leave it out
+            t.yaml:1:83: gateway.cors.methods is an empty list, so every preflight would be rejected; remove it
         "#]],
     );
 }
@@ -188,7 +188,7 @@ fn a_profile_replaces_it_as_a_whole() {
             route b: /b to http://h:80
         "#]]);
     Files::of(&base).beside("u.yaml", "gateway: {cors: off}\n").check(expect![[r#"
-        u.yaml:1:17: this is set in t.yaml:1 too; set it once, or put one of the two into a profile
+        u.yaml:1:17: duplicate setting, also set in t.yaml:1; keep one, or move one into a profile
     "#]]);
 }
 

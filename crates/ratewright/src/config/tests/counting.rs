@@ -19,15 +19,15 @@ routes: [{id: r, match: {path: /**}, upstream: http://h}]
     check(
         text,
         expect![[r#"
-        a  10 at once, then 1 every 6 s, for each client address; counts answers 401, 403; retry after at least 60 s
-        b  1 every second, for all together; counts answers 429
-        c  1 every second, for all together; counts answers 4xx, 5xx, 1xx, 500-503, 302, 200-204
-        d  1 every second, for all together; counts answers 401
+        a  10 at once, then 1 every 6 s, for each client address; counts responses 401, 403; retry after at least 60 s
+        b  1 every second, for all together; counts responses 429
+        c  1 every second, for all together; counts responses 4xx, 5xx, 1xx, 500-503, 302, 200-204
+        d  1 every second, for all together; counts responses 401
         e  1 every second, for all together
         route r: /** to http://h:80
     "#]],
     );
-    let Ok(config) = Config::of_text(text) else { panic!("it is sound") };
+    let Ok(config) = Config::of_text(text) else { panic!("the file is invalid") };
     let covered = |name: &str, status| config.policies.named(name).unwrap().counted().covers(status);
     let counts =
         |name: &str| [200, 204, 302, 399, 400, 401, 404, 500, 599].map(|status| covered(name, status));
@@ -36,19 +36,19 @@ routes: [{id: r, match: {path: /**}, upstream: http://h}]
     assert_eq!(counts("e"), [true; 9]);
 }
 
-/// Who asks over REST sees the answer itself, and can give back.
+/// Callers of the REST API see the response themselves, and can refund.
 #[test]
 fn without_a_gateway_nobody_sees_the_answers() {
     check(
         "policies: [{name: a, quota: {rate: 1/s}, count: {status: 401}}]\nexempt: {paths: [], methods: []}",
         expect![[r#"
-            a  1 every second, for all together; counts answers 401, but only in the gateway, and there are no routes
+            a  1 every second, for all together; counts responses 401, but only in the gateway, and there are no routes
         "#]],
     );
 }
 
 #[test]
-fn what_is_wrong_with_count_is_told() {
+fn errors_of_count_are_reported() {
     check(
         "policies:
 - {name: a, quota: {rate: 1/s}, count: {}}
@@ -59,8 +59,8 @@ fn what_is_wrong_with_count_is_told() {
 - {name: g, quota: {rate: 1/s}, count: {status: true}}
 ",
         expect![[r#"
-            t.yaml:2:40: policies.a.count has no status, so nothing would count; write {status: [401, 403]}, or leave it out
-            t.yaml:3:49: policies.b.count has no status, so nothing would count; write {status: [401, 403]}, or leave it out
+            t.yaml:2:40: policies.a.count has no status, so nothing would count; write {status: [401, 403]}, or remove it
+            t.yaml:3:49: policies.b.count has no status, so nothing would count; write {status: [401, 403]}, or remove it
             t.yaml:4:50: policies.c.count.status is "99"; use a status from 100 to 599, a class such as 5xx, or a range such as 500-599
             t.yaml:4:54: policies.c.count.status is "600"; use a status from 100 to 599, a class such as 5xx, or a range such as 500-599
             t.yaml:4:59: policies.c.count.status is "0401"; use a status from 100 to 599, a class such as 5xx, or a range such as 500-599
@@ -97,7 +97,7 @@ fn what_is_wrong_with_count_is_told() {
     check(
         "policies: [{name: a, quota: {rate: 1/s}, count: {statuses: 401}}]",
         expect![[r#"
-        t.yaml:1:50: there is no setting "statuses" here; did you mean status? Known are status
+        t.yaml:1:50: unknown setting "statuses"; did you mean status? Known: status
     "#]],
     );
     check(
@@ -115,7 +115,7 @@ fn what_is_wrong_with_count_is_told() {
     check(
         "policies: [{name: a, quota: {rate: 1/s}, count: {status: 4e2}}]",
         expect![[r#"
-        t.yaml:1:58: this cannot be read as YAML: a number with a point or an exponent could be read in several ways; put it in quotes
+        t.yaml:1:58: invalid YAML: a number with a point or an exponent could be read in several ways; put it in quotes
     "#]],
     );
 }
@@ -128,12 +128,12 @@ exempt: {paths: [], methods: []}
 ";
     Files::of(text).profile("t.dev.yaml", "policies: [{name: a, count: {status: 5xx}}]").check(expect![[
         r#"
-        a  1 every second, for all together; counts answers 5xx
+        a  1 every second, for all together; counts responses 5xx
         route r: /** to http://h:80
     "#
     ]]);
     Files::of(text).profile("t.dev.yaml", "policies: [{name: a, mode: shadow}]").check(expect![[r#"
-        a  shadow, never denies: 1 every second, for all together; counts answers 401, 403
+        a  shadow, never denies: 1 every second, for all together; counts responses 401, 403
         route r: /** to http://h:80
     "#]]);
 }
@@ -163,20 +163,20 @@ exempt: {paths: /health, methods: [], clients: [192.0.2.7]}
         text,
         expect![[r#"
             rate       10 at once, then 10 every second, for each client address; on route r; without Redis none pass
-            under-way  10 under way at once, for each client address
-            uploads    2 under way at once, for each user; on /upload/** with method POST; without user: denied; retry after at least 5 s
-            costly     shadow, never denies: 100 under way at once, for all together; GET costs 1, POST costs 5, others cost 1
-            routed     4294967295 under way at once, for all together; on route r
-            tiers      5 under way at once, for each user, or else client address
-                         with user batch-*: 50 under way at once
+            under-way  10 in flight at once, for each client address
+            uploads    2 in flight at once, for each user; on /upload/** with method POST; without user: denied; retry after at least 5 s
+            costly     shadow, never denies: 100 in flight at once, for all together; GET costs 1, POST costs 5, others cost 1
+            routed     4294967295 in flight at once, for all together; on route r
+            tiers      5 in flight at once, for each user, or else client address
+                         with user batch-*: 50 in flight at once
                          from 10.0.0.0/8: no limit
-                         with claim plan free: shadow: 1 under way at once
+                         with claim plan free: shadow: 1 in flight at once
             never limited: on /health; from 192.0.2.7
             paths are case-sensitive; if an upstream ignores case, set clients.case: insensitive
             route r: /** to http://h:80
         "#]],
     );
-    let Ok(config) = Config::of_text(text) else { panic!("it is sound") };
+    let Ok(config) = Config::of_text(text) else { panic!("the file is invalid") };
     let names = |policies: &Policies| -> Vec<String> {
         policies
             .iter()
@@ -198,16 +198,16 @@ fn what_is_under_way_can_be_switched_off_and_needs_a_gateway() {
     check(
         text,
         expect![[r#"
-        a  5 under way at once, for all together, but only in the gateway, and there are no routes
-        b  off: 1 under way at once, for each client address, but only in the gateway, and there are no routes
+        a  5 in flight at once, for all together, but only in the gateway, and there are no routes
+        b  off: 1 in flight at once, for each client address, but only in the gateway, and there are no routes
     "#]],
     );
     check(
         &format!("enabled: false\n{text}"),
         expect![[r#"
         enabled is false: every request passes, uncounted
-        a  off: 5 under way at once, for all together, but only in the gateway, and there are no routes
-        b  off: 1 under way at once, for each client address, but only in the gateway, and there are no routes
+        a  off: 5 in flight at once, for all together, but only in the gateway, and there are no routes
+        b  off: 1 in flight at once, for each client address, but only in the gateway, and there are no routes
     "#]],
     );
 }
@@ -228,8 +228,8 @@ exempt: {paths: [], methods: []}
               login    1 every second, for all together; on /login
               default  9 at once, then 9 every second, for all together; on all others
             of at-once, the first that matches:
-              uploads  2 under way at once, for all together; on /upload
-              others   20 under way at once, for all together; on all others
+              uploads  2 in flight at once, for all together; on /upload
+              others   20 in flight at once, for all together; on all others
             paths are case-sensitive; if an upstream ignores case, set clients.case: insensitive
             route r: /** to http://h:80
         "#]],
@@ -242,14 +242,14 @@ exempt: {paths: [], methods: []}
 - {name: c, group: other, quota: {rate: 1/s}}
 ",
         expect![[r#"
-            t.yaml:3:20: policies.a.group is also that of the policy in line 2, but only one of the two has in_flight, and these are judged apart; give each kind its own group
-            t.yaml:5:20: policies.c.group is also that of the policy in line 4, but only one of the two has in_flight, and these are judged apart; give each kind its own group
+            t.yaml:3:20: policies.a.group is also that of the policy in line 2, but only one of the two has in_flight, and the two kinds are evaluated separately; give each its own group
+            t.yaml:5:20: policies.c.group is also that of the policy in line 4, but only one of the two has in_flight, and the two kinds are evaluated separately; give each its own group
         "#]],
     );
 }
 
 #[test]
-fn what_is_wrong_with_in_flight_is_told() {
+fn errors_of_in_flight_are_reported() {
     check(
         "policies:
 - {name: a, in_flight: 0}
@@ -269,7 +269,7 @@ fn what_is_wrong_with_in_flight_is_told() {
 - {in_flight: 5}
 ",
         expect![[r#"
-            t.yaml:2:24: policies.a.in_flight is "0"; with 0 under way everything would be denied. Use at least 1
+            t.yaml:2:24: policies.a.in_flight is "0"; an in_flight of 0 would deny everything. Use at least 1
             t.yaml:3:24: policies.b.in_flight is "-1"; use a whole number from 1 to 4294967295
             t.yaml:4:24: policies.c.in_flight is "1.5"; use a whole number from 1 to 4294967295
             t.yaml:5:24: policies.d.in_flight is "many"; use a whole number from 1 to 4294967295
@@ -277,17 +277,17 @@ fn what_is_wrong_with_in_flight_is_told() {
             t.yaml:7:24: policies.f.in_flight is ""; use a whole number from 1 to 4294967295
             t.yaml:8:27: policies.g.quota.rate is "x"; a rate is units/time, for example 10/s, 1/6s or 250/min
             t.yaml:8:42: policies.g has a quota and in_flight; write two policies, one with each
-            t.yaml:8:42: policies.g.in_flight is "0"; with 0 under way everything would be denied. Use at least 1
+            t.yaml:8:42: policies.g.in_flight is "0"; an in_flight of 0 would deny everything. Use at least 1
             t.yaml:8:49: policies.g.by is "ipp"; did you mean ip? Otherwise use ip, user, route, method, path, host, or header:NAME, cookie:NAME, query:NAME, claim:NAME, attribute:NAME
-            t.yaml:9:39: policies.h.on_failure means nothing with in_flight, which is counted without Redis; leave it out
-            t.yaml:9:53: policies.h.count means nothing with in_flight: a request is under way whatever its answer will be; leave it out
+            t.yaml:9:39: policies.h.on_failure has no effect with in_flight, which does not use Redis; remove it
+            t.yaml:9:53: policies.h.count has no effect with in_flight: a request is in flight whatever its response; remove it
             t.yaml:9:73: policies.h.cost is "much"; use a whole number from 0 to 4294967295
             t.yaml:9:85: policies.h.mode is "on"; use one of enforce, shadow, off
             t.yaml:9:102: policies.h.retry_after is "60"; use a whole number and us, ms, s, min, h or d: 5ms, 60s
             t.yaml:10:65: policies.i.overrides[0] has a quota, but its policy has in_flight; write in_flight: 10
             t.yaml:10:79: policies.i.overrides[1] changes nothing; give it in_flight or a mode
-            t.yaml:10:129: policies.i.overrides[2].in_flight is "0"; with 0 under way everything would be denied. Use at least 1
-            t.yaml:10:133: policies.i.overrides[3] has no match; say whom it is for, for example match: {user: "batch-*"}
+            t.yaml:10:129: policies.i.overrides[2].in_flight is "0"; an in_flight of 0 would deny everything. Use at least 1
+            t.yaml:10:133: policies.i.overrides[3] has no match; write which requests it is for, for example match: {user: "batch-*"}
             t.yaml:11:75: policies.j.overrides[0] has in_flight, but its policy has a quota; write quota: {rate: 10/s}
             t.yaml:11:109: policies.j.overrides[1] has in_flight, but its policy has a quota; write quota: {rate: 10/s}
             t.yaml:13:10: there is another policy named "k" in line 12; give each its own name
@@ -311,13 +311,13 @@ fn what_is_wrong_with_in_flight_is_told() {
     check(
         "policies: [{name: a, inflight: 5}]",
         expect![[r#"
-        t.yaml:1:22: there is no setting "inflight" here; did you mean in_flight? Known are name, group, when, by, missing, quota, in_flight, cost, count, overrides, retry_after, mode, on_failure
+        t.yaml:1:22: unknown setting "inflight"; did you mean in_flight? Known: name, group, when, by, missing, quota, in_flight, cost, count, overrides, retry_after, mode, on_failure
     "#]],
     );
     check(
         "policies: [{name: a, in_flight: }]",
         expect![[r#"
-        t.yaml:1:19: policies.a has no quota; write quota: {rate: 10/s}, or in_flight: 10 to limit how many are under way at once
+        t.yaml:1:19: policies.a has no quota; write quota: {rate: 10/s}, or in_flight: 10 to limit requests in flight
     "#]],
     );
 }
@@ -344,17 +344,17 @@ exempt: {paths: [], methods: []}
 ";
     let with = |profile: &str| Files::of(text).profile("t.dev.yaml", profile);
     with("policies: [{name: a, in_flight: 50}]").check(expect![[r#"
-        a  50 under way at once, for each client address
+        a  50 in flight at once, for each client address
         route r: /** to http://h:80
     "#]]);
     with("policies: [{name: a, mode: off}, {name: b, in_flight: 1}]").check(expect![[r#"
-        a  off: 5 under way at once, for each client address
-        b  1 under way at once, for all together
+        a  off: 5 in flight at once, for each client address
+        b  1 in flight at once, for all together
         route r: /** to http://h:80
     "#]]);
     with("policies: [{name: a, quota: {rate: 1/s}}, {name: c}]").check(expect![[r#"
         t.dev.yaml:1:29: policies.a has a quota and in_flight; write two policies, one with each
-        t.dev.yaml:1:50: policies.c has no quota, and no file under this one has a policy of that name to be changed; mend the name, or write quota: {rate: 10/s}, or in_flight: 10 to limit how many are under way at once
+        t.dev.yaml:1:50: policies.c has no quota, and no base file has a policy of that name; correct the name, or write quota: {rate: 10/s}, or in_flight: 10 to limit requests in flight
     "#]]);
     Files::default()
         .beside("conf/a.yaml", "policies: [{name: a, quota: {rate: 1/s}}]")

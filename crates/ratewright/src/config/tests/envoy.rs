@@ -23,22 +23,22 @@ fn folder(files: &[(&str, &str)]) -> TempDir {
 fn check_section(files: &[(&str, &str)], text: &str, expected: Expect) {
     let folder = folder(files);
     let path = folder.path().to_str().unwrap();
-    let told = match Config::of_text(&text.replace("FOLDER", path)) {
-        Ok(config) => words(&config),
+    let shown = match Config::of_text(&text.replace("FOLDER", path)) {
+        Ok(config) => explain(&config),
         Err(errors) => errors.iter().map(|error| format!("{error}\n")).collect(),
     };
-    expected.assert_eq(&told.replace(path, "FOLDER"));
+    expected.assert_eq(&shown.replace(path, "FOLDER"));
 }
 
 /// What one file of rules means, or everything that is wrong.
 #[track_caller]
 fn check(text: &str, expected: Expect) {
     let folder = folder(&[("r.yaml", text)]);
-    let told = match Config::of_envoy(&folder.path().join("r.yaml")) {
-        Ok(config) => config.envoy.map(|envoy| envoy_words(&envoy, &config.policies)).unwrap_or_default(),
+    let shown = match Config::of_envoy(&folder.path().join("r.yaml")) {
+        Ok(config) => config.envoy.map(|envoy| explain_envoy(&envoy, &config.policies)).unwrap_or_default(),
         Err(errors) => errors.iter().map(|error| format!("{error}\n")).collect(),
     };
-    expected.assert_eq(&told.replace(&format!("{}/", folder.path().display()), ""));
+    expected.assert_eq(&shown.replace(&format!("{}/", folder.path().display()), ""));
 }
 
 #[test]
@@ -57,7 +57,7 @@ fn their_files_are_read_as_they_are() {
               client            shadow, never denies: 5 in each second by the clock, for each attribute client
               client_guest      no limit
               version_1.10      1 in each day by the clock, for all together; in metrics and logs envoy.shop.version_1.10..739b484e79e9b00a; in place of each
-              path_/a/*.method  7 in each 7 d by the clock, for each attribute method; denies only if all in quota_mode do; counts even what is past it; in metrics and logs envoy.shop.path_-a--.method..dfe17f8da9c5e5d2
+              path_/a/*.method  7 in each 7 d by the clock, for each attribute method; denies only if all in quota_mode do; counts requests over the limit too; in metrics and logs envoy.shop.path_-a--.method..dfe17f8da9c5e5d2
               path_/a/*.foe     none pass: 0 per hour
         "#]],
     );
@@ -79,7 +79,7 @@ fn there_is_more_than_theirs_can_say() {
 }
 
 #[test]
-fn everything_that_is_wrong_is_told_with_its_place_and_in_their_words() {
+fn errors_have_positions_and_the_words_of_envoyproxy() {
     check(
         "domain: ''\ndescriptors:\n- key: a\n  rate_limit: {unit: foo, requests_per_unit: many}\n- value: x\n  ratelimit: {}\n\
          - key: b\n  value: c\n- key: b_c\n- key: d\n  shadow_mode: perhaps\n  share_threshold: true\n  descriptors:\n  \
@@ -113,7 +113,7 @@ fn everything_that_is_wrong_is_told_with_its_place_and_in_their_words() {
 }
 
 #[test]
-fn what_cannot_be_read_at_all_is_told_too() {
+fn unreadable_files_are_reported() {
     check(
         "domain: d\ndescriptors: [a]\n",
         expect![[r#"
@@ -123,13 +123,13 @@ fn what_cannot_be_read_at_all_is_told_too() {
     check(
         "domain: d\n  descriptors: [\n",
         expect![[r#"
-            r.yaml:2:14: the indentation does not fit: items of one list, and names of one section, begin at the same column. Align this line with those above that it belongs to
+            r.yaml:2:14: inconsistent indentation: the items of a list, and the names of a section, begin at the same column. Align this line with those above it
         "#]],
     );
     check(
         "0.25: d\n",
         expect![[r#"
-            r.yaml:1:1: config error, unknown key '0.25'; known are domain, key, value, descriptors, rate_limit, unit, requests_per_unit, unlimited, shadow_mode, quota_mode, name, replaces, detailed_metric, value_to_metric, share_threshold, metadata, algorithm, burst, unit_multiplier, record_mode
+            r.yaml:1:1: config error, unknown key '0.25'; known: domain, key, value, descriptors, rate_limit, unit, requests_per_unit, unlimited, shadow_mode, quota_mode, name, replaces, detailed_metric, value_to_metric, share_threshold, metadata, algorithm, burst, unit_multiplier, record_mode
             r.yaml:1:1: config file cannot have empty domain
         "#]],
     );
@@ -142,7 +142,7 @@ fn what_cannot_be_read_at_all_is_told_too() {
     check(
         "domain: a\ndomain: b\n",
         expect![[r#"
-        r.yaml:2:1: the name "domain" stands here twice; leave one of the two out
+        r.yaml:2:1: duplicate name "domain"; remove one
     "#]],
     );
     let deep = format!("domain: d\ndescriptors: {}\n", "[{key: a, descriptors: ".repeat(5000));
@@ -151,15 +151,15 @@ fn what_cannot_be_read_at_all_is_told_too() {
 }
 
 #[test]
-fn names_in_the_wrong_place_mean_nothing_as_with_them_but_are_told() {
+fn misplaced_keys_are_ignored_and_reported() {
     check(
         "domain: d\nname: all\ndescriptors:\n- key: a\n  unit: day\n  rate_limit: {unit: day, requests_per_unit: 1, shadow_mode: true}\n",
         expect![[r#"
             envoy domain d; all descriptors of a request are charged, or none:
               a  1 in each day by the clock, for each attribute a
-            note: r.yaml:2:1: name means nothing in this place
-            note: r.yaml:5:3: unit means nothing in this place
-            note: r.yaml:6:49: shadow_mode means nothing in this place
+            note: r.yaml:2:1: name has no effect here
+            note: r.yaml:5:3: unit has no effect here
+            note: r.yaml:6:49: shadow_mode has no effect here
         "#]],
     );
 }
@@ -241,7 +241,7 @@ fn the_section_itself_is_checked() {
         &[],
         "envoy: {files: [FOLDER/none, FOLDER], compat: partly, merge_domains: 1}\n",
         expect![[r#"
-            t.yaml:1:17: envoy.files: cannot read FOLDER/none: No such file or directory (os error 2); give a file that Ratewright may read
+            t.yaml:1:17: envoy.files: cannot read FOLDER/none: No such file or directory (os error 2); use a file that Ratewright can read
             t.yaml:1:39: envoy.files: the folder FOLDER has no files
             t.yaml:1:65: envoy.compat is "partly"; use one of all_or_nothing, strict
             t.yaml:1:88: envoy.merge_domains is "1"; use true or false
@@ -301,29 +301,29 @@ fn such_a_file_can_be_checked_by_itself() {
         ("broken.yaml", "domain: d\ndescriptors: [\n"),
         ("t.yaml", "policies: []\n"),
     ]);
-    let told = |path: &Path| {
+    let shown = |path: &Path| {
         let source = Source { path: Some(path.to_owned()), profile: None };
-        let told = match check_source(&source, &|_| None) {
+        let shown = match check_source(&source, &|_| None) {
             Ok(checked) => checked.words,
             Err(errors) => errors.iter().map(|error| format!("{error}\n")).collect(),
         };
-        told.replace(&format!("{}/", folder.path().display()), "")
+        shown.replace(&format!("{}/", folder.path().display()), "")
     };
-    let all = ["a.yaml", "json.yaml", "broken.yaml", "t.yaml"].map(|name| told(&folder.path().join(name)));
+    let all = ["a.yaml", "json.yaml", "broken.yaml", "t.yaml"].map(|name| shown(&folder.path().join(name)));
     expect![[r#"
         a.yaml is valid; rules for Envoy, to be named in envoy.files
           envoy domain a; all descriptors of a request are charged, or none:
             k  1 in each 60 s by the clock, for each attribute k
         json.yaml is valid; rules for Envoy, to be named in envoy.files
           envoy domain j; all descriptors of a request are charged, or none:
-        broken.yaml:2:14: a bracket is opened here and not closed; close it with } or ]
+        broken.yaml:2:14: unclosed bracket; close it with } or ]
         t.yaml is valid; buckets in memory
           no policies: only keys that callers name are limited, by the defaults
     "#]]
     .assert_eq(&all.concat());
     let alone = tempfile::tempdir().unwrap();
     std::fs::write(alone.path().join("a.yaml"), A).unwrap();
-    assert!(told(alone.path()).contains("envoy domain a;"));
+    assert!(shown(alone.path()).contains("envoy domain a;"));
 }
 
 /// How connections are kept, or everything that is wrong with it.
@@ -331,7 +331,7 @@ fn such_a_file_can_be_checked_by_itself() {
 fn check_kept(settings: &str, expected: Expect) {
     let folder = folder(&[("r.yaml", "domain: d\n")]);
     let text = format!("envoy: {{files: {}, {settings}}}\n", folder.path().join("r.yaml").display());
-    let told = match Config::of_text(&text) {
+    let shown = match Config::of_text(&text) {
         Ok(config) => {
             let listening = config.envoy.unwrap().listening;
             let ratewright_rls::Listening {
@@ -348,7 +348,7 @@ fn check_kept(settings: &str, expected: Expect) {
             errors.iter().map(problem).collect::<Vec<_>>().join("; ")
         }
     };
-    expected.assert_eq(&told);
+    expected.assert_eq(&shown);
 }
 
 #[test]
@@ -372,18 +372,18 @@ fn connections_are_kept_as_the_section_says() {
 
 #[test]
 fn a_folder_with_one_file_of_rules_is_one_of_rules_and_no_policy_file_takes_them() {
-    let told = |files: &[(&str, &str)]| {
+    let shown = |files: &[(&str, &str)]| {
         let folder = folder(files);
         let source = Source { path: Some(folder.path().to_owned()), profile: None };
         let errors = check_source(&source, &|_| None).err().unwrap_or_default();
         let errors: Vec<_> = errors.iter().map(ToString::to_string).collect();
         errors.join("\n").replace(folder.path().to_str().unwrap(), "FOLDER")
     };
-    let lacking = told(&[("a.yaml", A), ("b.yaml", "domian: b\ndescriptors: []\n")]);
+    let missing = shown(&[("a.yaml", A), ("b.yaml", "domian: b\ndescriptors: []\n")]);
     expect![[r#"
         FOLDER/b.yaml:1:1: config error, unknown key 'domian'; did you mean domain?
         FOLDER/b.yaml:1:1: config file cannot have empty domain"#]]
-    .assert_eq(&lacking);
+    .assert_eq(&missing);
     let Err(errors) = Config::of_text(A) else { panic!("it has no policies") };
-    expect!["t.yaml:1:1: this is a file of rules for Envoy, and no policy file; name it in one: envoy: {files: [FILE]}"].assert_eq(&errors.iter().map(ToString::to_string).collect::<String>());
+    expect!["t.yaml:1:1: this is an Envoy rule file, not a policy file; name it in a policy file: envoy: {files: [FILE]}"].assert_eq(&errors.iter().map(ToString::to_string).collect::<String>());
 }

@@ -32,18 +32,18 @@ exempt: {paths: "${PREFIX}/**", methods: "${METHODS:-}${MORE:-TRACE}"}
 }
 
 #[test]
-fn what_is_no_variable_is_told() {
+fn invalid_variables_are_reported() {
     check(
         "log: {level: '${}'}",
         expect![[r#"
-        t.yaml:1:14: log.level: "" is no name of a variable; write ${NAME} or ${NAME:-default}
+        t.yaml:1:14: log.level: "" is not a variable name; write ${NAME} or ${NAME:-default}
     "#]],
     );
     check(
         "log: {level: '${A', format: '${1}'}",
         expect![[r#"
         t.yaml:1:14: log.level: a ${ is not closed; write ${NAME}
-        t.yaml:1:29: log.format: "1" is no name of a variable; write ${NAME} or ${NAME:-default}
+        t.yaml:1:29: log.format: "1" is not a variable name; write ${NAME} or ${NAME:-default}
     "#]],
     );
     check(
@@ -98,9 +98,9 @@ fn a_setting_stands_in_one_file_of_a_folder() {
             "\nlog: {level: warn, format: text}\npolicies: [{name: a, quota: {rate: 2/s}}]\napi: {defaults: {token_bucket: {rate: 1/s}}}\n",
         )
         .check(expect![[r#"
-            conf/b.yaml:2:14: this is set in conf/a.yaml:1 too; set it once, or put one of the two into a profile
+            conf/b.yaml:2:14: duplicate setting, also set in conf/a.yaml:1; keep one, or move one into a profile
             conf/b.yaml:3:19: there is another policy named "a" in conf/a.yaml:2; give each its own name
-            conf/b.yaml:4:32: this is set in conf/a.yaml:3 too; set it once, or put one of the two into a profile
+            conf/b.yaml:4:32: duplicate setting, also set in conf/a.yaml:3; keep one, or move one into a profile
         "#]]);
 }
 
@@ -148,16 +148,16 @@ log: {level: info, format: text}
 }
 
 #[test]
-fn what_is_wrong_is_told_with_the_file_it_stands_in() {
+fn errors_name_their_file() {
     Files::of("policies: [{name: login, by: ip, quota: {rate: 1/6s}}]\nlog: {level: loud}\n")
         .profile("t.dev.yaml", "policies:\n- {name: login, quota: {rate: soon}}\n- {name: logn, mode: off}\n")
         .check(expect![[r#"
             t.dev.yaml:2:31: policies.login.quota.rate is "soon"; a rate is units/time, for example 10/s, 1/6s or 250/min
-            t.dev.yaml:3:10: policies.logn has no quota, and no file under this one has a policy of that name to be changed; mend the name, or write quota: {rate: 10/s}, or in_flight: 10 to limit how many are under way at once
+            t.dev.yaml:3:10: policies.logn has no quota, and no base file has a policy of that name; correct the name, or write quota: {rate: 10/s}, or in_flight: 10 to limit requests in flight
             t.yaml:2:14: log.level is "loud"; use one of off, error, warn, info, debug, trace
         "#]]);
     Files::of("log: {level: loud}\n").profile("t.dev.yaml", "log: {levle: info}\n").check(expect![[r#"
-        t.dev.yaml:1:7: there is no setting "levle" here; did you mean level? Known are level, modules, format, denials
+        t.dev.yaml:1:7: unknown setting "levle"; did you mean level? Known: level, modules, format, denials
     "#]]);
 }
 

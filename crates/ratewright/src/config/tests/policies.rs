@@ -186,7 +186,7 @@ fn b1_all_or_one_can_be_switched_off() {
 }
 
 #[test]
-fn ad_hoc_limits_are_told_if_somebody_wrote_them() {
+fn ad_hoc_limits_are_explained_if_the_file_sets_them() {
     check(
         "api:\n  defaults:\n    token_bucket: {rate: 1/6s, burst: 10, refill: stepped}\n    fixed_window: {rate: 5/h}\n",
         expect![[r#"
@@ -197,13 +197,13 @@ fn ad_hoc_limits_are_told_if_somebody_wrote_them() {
     check(
         "api: {defaults: {sliding_window: {algorithm: fixed_window, rate: 1/s}}}",
         expect![[r#"
-        t.yaml:1:46: api.defaults.sliding_window.algorithm is sliding_window already; leave it out
+        t.yaml:1:46: api.defaults.sliding_window.algorithm is always sliding_window; remove it
     "#]],
     );
 }
 
 #[test]
-fn what_is_wrong_with_a_policy_is_told() {
+fn errors_of_policies_are_reported() {
     check(
         r#"
 policies:
@@ -223,22 +223,22 @@ policies:
 "#,
         expect![[r#"
             t.yaml:3:10: policies.token_bucket: the names of algorithms are reserved for ad hoc keys; use another
-            t.yaml:4:10: policies.a has no quota; write quota: {rate: 10/s}, or in_flight: 10 to limit how many are under way at once
+            t.yaml:4:10: policies.a has no quota; write quota: {rate: 10/s}, or in_flight: 10 to limit requests in flight
             t.yaml:5:20: policies.b.quota is an empty list; write {rate: 10/s}
             t.yaml:6:27: policies.c.quota.rate is "0/s"; "0" is not a number of units; use a whole number from 1 to 4294967295
             t.yaml:7:39: policies.d.quota.burst is "-1"; use a whole number from 1 to 4294967295
             t.yaml:7:54: policies.d.quota.algorithm is "bucket"; use one of token_bucket, leaky_bucket, sliding_window, sliding_window_counter, fixed_window
             t.yaml:8:66: policies.e.quota: sliding_window has no burst apart from its units; leave burst out, or use token_bucket
-            t.yaml:9:67: policies.f.quota.refill is for token_bucket only, and this is sliding_window; leave it out
+            t.yaml:9:67: policies.f.quota.refill is for token_bucket only, but the algorithm is sliding_window; remove it
             t.yaml:10:45: policies.g.quota: 2 units at 1/100year take over 100 years to come back; raise the rate or lower the burst
             t.yaml:11:61: policies.h.quota[1]: another quota of the policy has this name; give each its own
-            t.yaml:11:83: policies.h.quota[2].name is "X"; a name has 1 to 64 of a-z 0-9 . _ -
-            t.yaml:13:20: policies.i.group is "A B"; a name has 1 to 64 of a-z 0-9 . _ -
+            t.yaml:11:83: policies.h.quota[2].name is "X"; invalid name; use 1 to 64 characters of a-z 0-9 . _ -
+            t.yaml:13:20: policies.i.group is "A B"; invalid name; use 1 to 64 characters of a-z 0-9 . _ -
             t.yaml:13:53: policies.i.mode is "on"; use one of enforce, shadow, off
             t.yaml:13:69: policies.i.on_failure is "maybe"; use one of local, open, closed
             t.yaml:13:89: policies.i.retry_after is "60"; use a whole number and us, ms, s, min, h or d: 5ms, 60s
             t.yaml:13:102: policies.i.missing is "no"; use one of skip, ip, deny
-            t.yaml:14:10: policies.name is "Login"; a name has 1 to 64 of a-z 0-9 . _ -
+            t.yaml:14:10: policies.name is "Login"; invalid name; use 1 to 64 characters of a-z 0-9 . _ -
             t.yaml:14:21: policies.Login.by is "ipp"; did you mean ip? Otherwise use ip, user, route, method, path, host, or header:NAME, cookie:NAME, query:NAME, claim:NAME, attribute:NAME
             t.yaml:14:52: policies.Login.quota.burst is "0"; a burst of 0 would deny everything. Use at least 1
             t.yaml:15:3: a policy has no name; write name: login
@@ -249,7 +249,7 @@ policies:
 }
 
 #[test]
-fn what_is_wrong_with_a_key_a_cost_or_a_condition_is_told() {
+fn errors_of_keys_costs_and_conditions_are_reported() {
     check(
         r#"
 policies:
@@ -279,34 +279,34 @@ exempt: {paths: [health], clients: [x]}
             t.yaml:5:37: policies.c.by.first_of is empty; name the attributes to try
             t.yaml:6:53: policies.d.by.first_of is "key"; use ip, user, route, method, path, host, or header:NAME, cookie:NAME, query:NAME, claim:NAME, attribute:NAME
             t.yaml:7:39: policies.e.cost is "much"; use a whole number from 0 to 4294967295
-            t.yaml:8:39: policies.f.cost is by header, by path, by bytes or by method; use one of {header: X-Cost}, {path: {"/a/**": 10}}, {bytes: request} and {GET: 1}
+            t.yaml:8:39: policies.f.cost mixes several kinds of cost; use one of {header: X-Cost}, {path: {"/a/**": 10}}, {bytes: request} and {GET: 1}
             t.yaml:9:45: policies.g.cost.GET is "-2"; use a whole number from 0 to 4294967295
-            t.yaml:10:48: policies.h.cost.header is "X Cost"; use the name of a header field, for example X-User-Id
+            t.yaml:10:48: policies.h.cost.header is "X Cost"; use a header name, for example X-User-Id
             t.yaml:11:40: policies.h1.cost by bytes counts the request's body and nothing else; write cost: {bytes: request}
             t.yaml:12:40: policies.h2.cost by bytes counts the request's body and nothing else; write cost: {bytes: request}
-            t.yaml:13:28: policies.h3.quota.rate is "5GB/s"; 5GB is more than can be counted; use at most 4095MB
-            t.yaml:14:40: policies.h4: cost by bytes and count do not go together, since bytes are counted before the response; leave one out
+            t.yaml:13:28: policies.h3.quota.rate is "5GB/s"; 5GB exceeds the largest count; use at most 4095MB
+            t.yaml:14:40: policies.h4: cost: {bytes: request} and count cannot be combined, since bytes are counted before the response; remove one
             t.yaml:15:28: policies.h5.quota.rate is "1XB/s"; use a whole number above 0 and B, KB (1024 bytes), MB, GB or TB: 32KB, 10MB
             t.yaml:15:42: policies.h5.quota.burst is "0B"; use a whole number above 0 and B, KB (1024 bytes), MB, GB or TB: 32KB, 10MB
             t.yaml:16:80: policies.h6: cost: {bytes: request} and leak: queue cannot be combined, since a body cannot wait piece by piece; leave leak out
-            t.yaml:17:46: policies.i.when.path is an empty list, which nothing fits; leave it out
+            t.yaml:17:46: policies.i.when.path is an empty list, which matches nothing; remove it
             t.yaml:18:47: policies.j.when.path: "/***" has more than two stars in a row; * stays in a segment, ** crosses segments
-            t.yaml:18:55: policies.j.when.path is "", which no path fits; begin with / or **
+            t.yaml:18:55: policies.j.when.path is "", which matches no path; begin with / or **
             t.yaml:18:64: policies.j.when.ip is "10/8"; use a network or an address, for example 10.0.0.0/8 or 192.0.2.7
-            t.yaml:18:81: policies.j.when.header:: "header:" is no attribute; use ip, user, route, method, path, host, or header:NAME, cookie:NAME, query:NAME, claim:NAME, attribute:NAME
-            t.yaml:19:45: policies.k.overrides[0] has no match; say whom it is for, for example match: {user: "batch-*"}
+            t.yaml:18:81: policies.j.when.header:: unknown attribute "header:"; use ip, user, route, method, path, host, or header:NAME, cookie:NAME, query:NAME, claim:NAME, attribute:NAME
+            t.yaml:19:45: policies.k.overrides[0] has no match; write which requests it is for, for example match: {user: "batch-*"}
             t.yaml:19:67: policies.k.overrides[1] changes nothing; give it a quota or a mode
-            t.yaml:19:87: policies.k.overrides[2] has no match; say whom it is for, for example match: {user: "batch-*"}
+            t.yaml:19:87: policies.k.overrides[2] has no match; write which requests it is for, for example match: {user: "batch-*"}
             t.yaml:20:78: policies.l.overrides[0].quota.rate is "x"; a rate is units/time, for example 10/s, 1/6s or 250/min
             t.yaml:20:88: policies.l.overrides[0].mode is "x"; use one of enforce, shadow, off
-            t.yaml:21:18: exempt.paths is "health", which no path fits; begin with / or **
+            t.yaml:21:18: exempt.paths is "health", which matches no path; begin with / or **
             t.yaml:21:37: exempt.clients is "x"; use a network or an address, for example 10.0.0.0/8 or 192.0.2.7
         "#]],
     );
 }
 
 #[test]
-fn a_cost_by_path_is_read_and_what_is_wrong_with_it_is_told_with_its_line() {
+fn a_cost_by_path_is_read_and_its_errors_have_lines() {
     check(
         r#"
 policies:
@@ -337,10 +337,10 @@ policies:
 "#,
         expect![[r#"
             t.yaml:3:63: policies.a.cost.path./reports/** is "many"; use a whole number from 0 to 4294967295
-            t.yaml:8:16: policies.b.cost.path is "reports", which no path fits; begin with / or **
+            t.yaml:8:16: policies.b.cost.path is "reports", which matches no path; begin with / or **
             t.yaml:9:56: policies.c.cost.path: "/***" has more than two stars in a row; * stays in a segment, ** crosses segments
-            t.yaml:10:40: policies.d.cost is by header, by path, by bytes or by method; use one of {header: X-Cost}, {path: {"/a/**": 10}}, {bytes: request} and {GET: 1}
-            t.yaml:11:40: policies.e.cost is by header, by path, by bytes or by method; use one of {header: X-Cost}, {path: {"/a/**": 10}}, {bytes: request} and {GET: 1}
+            t.yaml:10:40: policies.d.cost mixes several kinds of cost; use one of {header: X-Cost}, {path: {"/a/**": 10}}, {bytes: request} and {GET: 1}
+            t.yaml:11:40: policies.e.cost mixes several kinds of cost; use one of {header: X-Cost}, {path: {"/a/**": 10}}, {bytes: request} and {GET: 1}
             t.yaml:12:54: policies.f.cost.path./a is "4294967296"; use a whole number from 0 to 4294967295
             t.yaml:13:53: policies.g.cost.GET is a section; only path has one: {path: {"/a/**": 10}}
             t.yaml:14:40: policies.h.cost.GET is a section; only path has one: {path: {"/a/**": 10}}
@@ -354,6 +354,6 @@ fn many_policies_are_read() {
     let policy =
         |n: u32| format!("- {{name: p{n}, when: {{path: /p{n}/**}}, by: ip, quota: {{rate: {n}/s}}}}\n");
     let text: String = (1..=10_000).map(policy).collect();
-    let Ok(config) = Config::of_text(&format!("policies:\n{text}")) else { panic!("it is sound") };
+    let Ok(config) = Config::of_text(&format!("policies:\n{text}")) else { panic!("the file is invalid") };
     assert_eq!(config.policies.n_policies(), 10_005);
 }

@@ -11,7 +11,7 @@ fn gateway(listener: &str) -> String {
 
 /// What the program would say of the PROXY protocol.
 fn described(config: &Config) -> String {
-    let words = words(config);
+    let words = explain(config);
     let lines = words.lines().filter(|line| line.contains("PROXY"));
     lines.map(|line| format!("{line}\n")).collect()
 }
@@ -68,7 +68,7 @@ fn load_balancers_must_be_named() {
     check(
         &gateway("{proxy_protocol: {form: 10.0.0.0/8}}"),
         expect![[r#"
-        t.yaml:1:37: there is no setting "form" here; did you mean from? Known are from
+        t.yaml:1:37: unknown setting "form"; did you mean from? Known: from
     "#]],
     );
     Files::of(&gateway("{proxy_protocol: {from: [0.0.0.0/0, '::/0', 10.0.0.0/8]}}"))

@@ -79,7 +79,7 @@ gateway:
 }
 
 #[test]
-fn what_is_wrong_with_the_gateway_is_told() {
+fn errors_of_the_gateway_are_reported() {
     check(
         "listen: {gateway: off}
 gateway:
@@ -90,7 +90,7 @@ gateway:
   timeouts: {connect: 0s, header: 2d, idle: 5, total: 0s, request_header: none, totl: 1s}
 ",
         expect![[r#"
-            t.yaml:7:81: there is no setting "totl" here; did you mean total? Known are connect, header, idle, total, tunnel_idle, request_header
+            t.yaml:7:81: unknown setting "totl"; did you mean total? Known: connect, header, idle, total, tunnel_idle, request_header
         "#]],
     );
     check(
@@ -175,7 +175,7 @@ exempt: {paths: [], methods: []}
 }
 
 #[test]
-fn what_is_wrong_with_a_route_is_told() {
+fn errors_of_routes_are_reported() {
     check(
         r#"
 policies: [{name: per-user, by: user, quota: {rate: 1/s}}, {name: broken, quota: {rate: x}}]
@@ -196,14 +196,14 @@ routes:
         expect![[r#"
             t.yaml:2:89: policies.broken.quota.rate is "x"; a rate is units/time, for example 10/s, 1/6s or 250/min
             t.yaml:4:3: a route has no id; write id: orders
-            t.yaml:5:8: routes.id is "A B"; a name has 1 to 64 of a-z 0-9 . _ -
+            t.yaml:5:8: routes.id is "A B"; invalid name; use 1 to 64 characters of a-z 0-9 . _ -
             t.yaml:6:8: routes.b.match has no path and no host; write match: {path: /api/orders/**}
             t.yaml:6:8: routes.b.upstream is missing; write upstream: http://127.0.0.1:3000
             t.yaml:7:8: routes.c.match has no path and no host; write match: {path: /api/orders/**}
             t.yaml:7:43: routes.c.upstream has no servers; write http://127.0.0.1:3000
-            t.yaml:8:25: routes.d.match.path is an empty list, which nothing fits; leave it out
-            t.yaml:8:35: routes.d.match.host is an empty list, which nothing fits; leave it out
-            t.yaml:8:47: routes.d.match.method is an empty list, which nothing fits; leave it out
+            t.yaml:8:25: routes.d.match.path is an empty list, which matches nothing; remove it
+            t.yaml:8:35: routes.d.match.host is an empty list, which matches nothing; remove it
+            t.yaml:8:47: routes.d.match.method is an empty list, which matches nothing; remove it
             t.yaml:8:63: routes.d.upstream is a list of urls; for more write {servers: […], balance: …}
             t.yaml:9:26: routes.e.match.path: path pattern "a" matches no path; start with / or **
             t.yaml:9:29: routes.e.match.path: path pattern "/x/" matches no path: paths are matched without empty segments and without a / at the end; leave it out
@@ -211,10 +211,10 @@ routes:
             t.yaml:9:42: routes.e.match.path: path segment "{a}b" has invalid braces; write {id} for a whole segment, or use *
             t.yaml:9:51: routes.e.match.path: "/***" has more than two stars in a row; * stays in a segment, ** crosses segments
             t.yaml:9:81: routes.e.upstream.servers has no servers; write http://127.0.0.1:3000
-            t.yaml:10:26: routes.f.match.host is "a:80", which no host fits; hosts are compared without port and user: api.example.com, *.example.com
-            t.yaml:10:34: routes.f.match.host is "u@h", which no host fits; hosts are compared without port and user: api.example.com, *.example.com
-            t.yaml:10:41: routes.f.match.host is "", which no host fits; hosts are compared without port and user: api.example.com, *.example.com
-            t.yaml:10:45: routes.f.match.host is "a/b", which no host fits; hosts are compared without port and user: api.example.com, *.example.com
+            t.yaml:10:26: routes.f.match.host is "a:80", which matches no host; hosts are compared without port and user: api.example.com, *.example.com
+            t.yaml:10:34: routes.f.match.host is "u@h", which matches no host; hosts are compared without port and user: api.example.com, *.example.com
+            t.yaml:10:41: routes.f.match.host is "", which matches no host; hosts are compared without port and user: api.example.com, *.example.com
+            t.yaml:10:45: routes.f.match.host is "a/b", which matches no host; hosts are compared without port and user: api.example.com, *.example.com
             t.yaml:10:61: routes.f.match.method is "G T"; use a method such as GET or POST
             t.yaml:10:79: routes.f.upstream.servers has no servers; write http://127.0.0.1:3000
             t.yaml:10:89: routes.f.upstream.balance is "random"; use one of round_robin, least_connections
@@ -226,12 +226,12 @@ routes:
             t.yaml:11:63: routes.g.upstream: URL has a user or a password, which the gateway does not send; write http://host:port
             t.yaml:11:84: routes.g.upstream: URL has a path or a query, but requests keep their own; write http://host:port
             t.yaml:11:96: routes.g.upstream: invalid port; use 1 to 65535
-            t.yaml:12:40: routes.h.upstream has http://h:80 twice; leave one of the two out
+            t.yaml:12:40: routes.h.upstream has http://h:80 twice; remove one
             t.yaml:13:61: routes.i.policies: there is no policy "per-usr"; did you mean per-user?
-            t.yaml:13:80: routes.i.policies names "per-user" twice; leave one of the two out
+            t.yaml:13:80: routes.i.policies names "per-user" twice; remove one
             t.yaml:13:90: routes.i.policies: there is no policy "token_bucket"; write one of that name under policies, or leave it out
             t.yaml:13:112: routes.i.policies: there is no policy "zzz"; write one of that name under policies, or leave it out
-            t.yaml:13:117: routes.i.policies is "A"; a name has 1 to 64 of a-z 0-9 . _ -
+            t.yaml:13:117: routes.i.policies is "A"; invalid name; use 1 to 64 characters of a-z 0-9 . _ -
             t.yaml:14:56: routes.j.host is "a b"; use keep, upstream, or a host such as api.internal or api.internal:8080
             t.yaml:14:72: routes.j.retries is 11; use 0 to 8
             t.yaml:14:86: routes.j.body_max is "5"; use a whole number above 0 and B, KB (1024 bytes), MB, GB or TB: 32KB, 10MB; or none for any length
@@ -255,7 +255,7 @@ routes:
 }
 
 #[test]
-fn what_is_of_another_kind_is_told_of_routes_too() {
+fn values_of_another_kind_in_routes_are_errors() {
     check(
         "routes: {a: {upstream: http://h}}",
         expect![[r#"
@@ -277,7 +277,7 @@ fn what_is_of_another_kind_is_told_of_routes_too() {
     check(
         "routes: [{id: a, match: {paht: /x}, upstream: http://h}]",
         expect![[r#"
-        t.yaml:1:26: there is no setting "paht" here; did you mean path? Known are path, host, method
+        t.yaml:1:26: unknown setting "paht"; did you mean path? Known: path, host, method
     "#]],
     );
     check(
@@ -289,13 +289,13 @@ fn what_is_of_another_kind_is_told_of_routes_too() {
     check(
         "routes: [{id: a, match: {path: /x}, upstream: {server: http://h}}]",
         expect![[r#"
-            t.yaml:1:48: there is no setting "server" here; did you mean servers? Known are servers, balance, protocol, health, tls
+            t.yaml:1:48: unknown setting "server"; did you mean servers? Known: servers, balance, protocol, health, tls
         "#]],
     );
     check(
         "routes: [{id: a, match: {path: /x}, upstreams: http://h}]",
         expect![[r#"
-            t.yaml:1:37: there is no setting "upstreams" here; did you mean upstream? Known are id, match, upstream, policies, timeouts, body_max, body_rate_min, host, retries, cors
+            t.yaml:1:37: unknown setting "upstreams"; did you mean upstream? Known: id, match, upstream, policies, timeouts, body_max, body_rate_min, host, retries, cors
         "#]],
     );
     check(
@@ -344,7 +344,7 @@ fn a_password_in_a_servers_url_is_not_shown() {
         "routes:\n- {id: a, match: {path: /x}, upstrem: 'http://u:s3cret@h'}",
         "routes:\n- {id: a, match: {path: /x}, upstream: 'http://u:s3cret@h}",
     ] {
-        for error in Config::of_text(text).err().unwrap_or_else(|| panic!("{text} is sound")) {
+        for error in Config::of_text(text).err().unwrap_or_else(|| panic!("{text} is valid")) {
             assert!(!format!("{error:#}").contains("s3cret"), "{error:#}");
         }
     }
@@ -385,7 +385,7 @@ routes:
 - {id: free, match: {path: /free}, upstream: http://h}
 exempt: {paths: /a/exempt, methods: []}
 ";
-    let Ok(config) = Config::of_text(text) else { panic!("it is sound") };
+    let Ok(config) = Config::of_text(text) else { panic!("the file is invalid") };
     assert_eq!(charged(&config, "/a/x"), ["everywhere", "routed", "both"]);
     assert_eq!(charged(&config, "/free"), ["everywhere", "both"]);
     assert_eq!(charged(&config, "/other"), ["everywhere"]);
@@ -409,7 +409,7 @@ exempt: {paths: /a/exempt, methods: []}
 fn many_routes_are_read() {
     let route = |n: u32| format!("- {{id: r{n}, match: {{path: /p{n}/**}}, upstream: http://h}}\n");
     let text: String = (1..=10_000).map(route).collect();
-    let Ok(config) = Config::of_text(&format!("routes:\n{text}")) else { panic!("it is sound") };
+    let Ok(config) = Config::of_text(&format!("routes:\n{text}")) else { panic!("the file is invalid") };
     let found = config.gateway.routes.find(None, "/p7777/x", &Method::GET);
     assert!(matches!(found, RouteLookup::Route(route, _) if &*route.id == "r7777"));
 }
@@ -422,25 +422,25 @@ fn whom_to_trust_must_be_readable_and_matter() {
     check(
         "{servers: https://h, tls: {ca: none.pem}}",
         expect![[r#"
-        t.yaml:1:78: routes.r.upstream.tls.ca: cannot read none.pem: No such file or directory (os error 2); give a file that Ratewright may read
+        t.yaml:1:78: routes.r.upstream.tls.ca: cannot read none.pem: No such file or directory (os error 2); use a file that Ratewright can read
     "#]],
     );
     check(
         "{servers: https://h, tls: {ca: /dev/null}}",
         expect![[r#"
-        t.yaml:1:78: routes.r.upstream.tls.ca has no certificates that can be read; use PEM, with a line -----BEGIN CERTIFICATE-----
+        t.yaml:1:78: routes.r.upstream.tls.ca contains no PEM certificate; it needs a line -----BEGIN CERTIFICATE-----
     "#]],
     );
     check(
         "{servers: http://h, tls: {ca: /dev/null}}",
         expect![[r#"
-        t.yaml:1:77: routes.r.upstream.tls.ca is for https:// servers, and there are none; write https://, or leave it out
+        t.yaml:1:77: routes.r.upstream.tls.ca is for https:// servers, but every server is http://; write https://, or remove it
     "#]],
     );
     check(
         "{servers: https://h, tls: {cert: none.pem}}",
         expect![[r#"
-        t.yaml:1:74: there is no setting "cert" here; known are ca
+        t.yaml:1:74: unknown setting "cert"; known: ca
     "#]],
     );
 }

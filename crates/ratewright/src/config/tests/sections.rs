@@ -4,19 +4,19 @@ use std::path::Path;
 
 use super::*;
 
-/// What the file says of doors.
-fn doors(config: &Config) -> String {
-    let door = |door: &DoorConfig| {
-        let tls = if door.tls.is_some() { " with a certificate" } else { "" };
-        format!("{}{tls}", door.address)
+/// The listeners that a file opens.
+fn enabled(config: &Config) -> String {
+    let listener = |listener: &ListenerConfig| {
+        let tls = if listener.tls.is_some() { " with a certificate" } else { "" };
+        format!("{}{tls}", listener.address)
     };
-    let admin = config.listen.admin.as_ref().map_or("none".to_owned(), door);
-    format!("api {}, admin {admin}", door(&config.listen.api))
+    let admin = config.listen.admin.as_ref().map_or("none".to_owned(), listener);
+    format!("api {}, admin {admin}", listener(&config.listen.api))
 }
 
 #[test]
-fn doors_open_on_loopback_unless_somebody_says_otherwise() {
-    let check = |text, expected| Files::of(text).check_as(doors, expected);
+fn listeners_open_on_loopback_by_default() {
+    let check = |text, expected| Files::of(text).check_as(enabled, expected);
     check("", expect!["api 127.0.0.1:8080, admin 127.0.0.1:8082"]);
     check("listen: {api: '[::1]:9000', admin: off}", expect!["api [::1]:9000, admin none"]);
     check(
@@ -37,7 +37,7 @@ fn doors_open_on_loopback_unless_somebody_says_otherwise() {
     check(
         "listen: {api: off, admin: {address: 8082, port: 1}}",
         expect![[r#"
-        t.yaml:1:43: there is no setting "port" here; known are address, tls, proxy_protocol, open
+        t.yaml:1:43: unknown setting "port"; known: address, tls, proxy_protocol, open
     "#]],
     );
     check(
@@ -73,14 +73,14 @@ fn a_stop_takes_less_than_kubernetes_allows_unless_somebody_says_otherwise() {
     check(
         "stop_delay: 2d\ndrain_timeout: soon\nlisten: {control: ''}",
         expect![[r#"
-        t.yaml:1:13: stop_delay must be at most 1d; use for example 30s
-        t.yaml:2:16: drain_timeout is "soon"; use a whole number and us, ms, s, min, h or d: 5ms, 60s
-        t.yaml:3:19: listen.control is ""; use a file's name
-    "#]],
+            t.yaml:1:13: stop_delay must be at most 1d; use for example 30s
+            t.yaml:2:16: drain_timeout is "soon"; use a whole number and us, ms, s, min, h or d: 5ms, 60s
+            t.yaml:3:19: listen.control is ""; use a file name
+        "#]],
     );
 }
 
-/// Whoever replaces the packaged file can still be upgraded.
+/// A service whose packaged file was replaced can still be upgraded.
 #[test]
 fn a_service_of_systemd_has_its_control_socket_in_its_folder() {
     let control = |text: &str, folder: &str| {
@@ -174,45 +174,45 @@ fn envoys_listener_needs_certificates_off_loopback_unless_it_is_open() {
     );
 }
 
-/// Of two doors on one port the second would not open. Those that stay closed take none.
+/// The second of two listeners on one port would not open. Disabled listeners use no port.
 #[test]
-fn each_door_has_a_port_of_its_own() {
-    let check = |text, expected| Files::of(text).check_as(doors, expected);
+fn each_listener_has_its_own_port() {
+    let check = |text, expected| Files::of(text).check_as(enabled, expected);
     check(
         "listen: {api: 127.0.0.1:1, admin: 127.0.0.1:1}",
         expect![[r#"
-        t.yaml:1:35: listen.admin is 127.0.0.1:1, where listen.api listens (127.0.0.1:1); give each door a port of its own
+        t.yaml:1:35: listen.admin is 127.0.0.1:1, where listen.api listens (127.0.0.1:1); give each listener its own port
     "#]],
     );
     check(
         "listen: {api: 127.0.0.1:8082}",
         expect![[r#"
-        t.yaml:1:15: listen.admin is 127.0.0.1:8082, where listen.api listens (127.0.0.1:8082); give each door a port of its own
+        t.yaml:1:15: listen.admin is 127.0.0.1:8082, where listen.api listens (127.0.0.1:8082); give each listener its own port
     "#]],
     );
     check(
         "listen: {api: 127.0.0.1:1, admin: 0.0.0.0:1}\napi: {tokens: x}",
         expect![[r#"
-        t.yaml:1:35: listen.admin is 0.0.0.0:1, where listen.api listens (127.0.0.1:1); give each door a port of its own
+        t.yaml:1:35: listen.admin is 0.0.0.0:1, where listen.api listens (127.0.0.1:1); give each listener its own port
     "#]],
     );
     check(
         "listen: {api: 127.0.0.1:1, admin: '[::]:1'}\napi: {tokens: x}",
         expect![[r#"
-        t.yaml:1:35: listen.admin is [::]:1, where listen.api listens (127.0.0.1:1); give each door a port of its own
+        t.yaml:1:35: listen.admin is [::]:1, where listen.api listens (127.0.0.1:1); give each listener its own port
     "#]],
     );
     check(
         "listen: {api: 127.0.0.1:8081}\nenvoy: {}",
         expect![[r#"
         t.yaml: envoy has no files; write files: [ratelimit.yaml], or a folder
-        t.yaml:1:15: listen.grpc is 127.0.0.1:8081, where listen.api listens (127.0.0.1:8081); give each door a port of its own
+        t.yaml:1:15: listen.grpc is 127.0.0.1:8081, where listen.api listens (127.0.0.1:8081); give each listener its own port
     "#]],
     );
     check(
         "listen: {gateway: 127.0.0.1:8080}\nroutes: [{id: r, match: {path: /**}, upstream: http://h}]",
         expect![[r#"
-        t.yaml:1:19: listen.api is 127.0.0.1:8080, where listen.gateway listens (127.0.0.1:8080); give each door a port of its own
+        t.yaml:1:19: listen.api is 127.0.0.1:8080, where listen.gateway listens (127.0.0.1:8080); give each listener its own port
     "#]],
     );
     for apart in [
@@ -236,11 +236,11 @@ fn certificate(folder: &Path) -> String {
 }
 
 #[test]
-fn a_door_may_stand_open_to_clients_with_a_certificate() {
+fn a_listener_may_be_open_to_clients_with_a_certificate() {
     let folder = tempfile::tempdir().unwrap();
     let tls = certificate(folder.path());
     let ca = folder.path().join("cert.pem");
-    let check = |text: &str, expected| Files::of(text).check_as(doors, expected);
+    let check = |text: &str, expected| Files::of(text).check_as(enabled, expected);
     check(
         &format!("listen: {{tls: {{{tls}}}}}"),
         expect!["api 127.0.0.1:8080 with a certificate, admin 127.0.0.1:8082 with a certificate"],
@@ -258,20 +258,20 @@ fn a_door_may_stand_open_to_clients_with_a_certificate() {
     check(
         "listen: {tls: {key: none.pem}}",
         expect![[r#"
-        t.yaml:1:21: listen.tls has no cert; give both cert and key
+        t.yaml:1:21: listen.tls has no cert; set both cert and key
     "#]],
     );
     check(
         "listen: {tls: {cert: none.pem, key: none.pem, client_ca: ''}}",
         expect![[r#"
-        t.yaml:1:58: listen.tls.client_ca is ""; use a file's name
-    "#]],
+            t.yaml:1:58: listen.tls.client_ca is ""; use a file name
+        "#]],
     );
     std::fs::write(&ca, "no certificate").unwrap();
     let errors = Config::of_text(&format!("listen: {{tls: {{{tls}}}}}")).err().unwrap();
-    let told = errors[0].to_string().replace(&folder.path().display().to_string(), "FOLDER");
+    let shown = errors[0].to_string().replace(&folder.path().display().to_string(), "FOLDER");
     expect!["t.yaml:1:22: listen.tls: cert contains no PEM certificate; expected a line -----BEGIN CERTIFICATE-----"]
-        .assert_eq(&told);
+        .assert_eq(&shown);
 }
 
 fn store(config: &Config) -> String {
@@ -327,7 +327,7 @@ fn the_store_is_memory_or_one_of_several_kinds_of_redis() {
 }
 
 #[test]
-fn what_is_wrong_with_the_store_is_told() {
+fn errors_of_the_store_are_reported() {
     let check = |text, expected| Files::of(text).check_as(store, expected);
     check(
         "store:
@@ -342,7 +342,7 @@ fn what_is_wrong_with_the_store_is_told() {
             t.yaml:3:57: store.redis.deadline must be more than 0s and at most 10s; use for example 5ms
             t.yaml:3:70: store.redis.min_ttl is "-1s"; use a whole number and us, ms, s, min, h or d: 5ms, 60s
             t.yaml:3:85: store.redis.readable is "yes"; use true or false
-            t.yaml:4:18: store.local.share is "0"; use a decimal above 0 and up to 1 such as 0.5, or auto for one part for each instance
+            t.yaml:4:18: store.local.share is "0"; use a decimal above 0 and up to 1 such as 0.5, or auto for an equal part per instance
             t.yaml:4:26: store.local.ttl is "1"; use a whole number and us, ms, s, min, h or d: 5ms, 60s
             t.yaml:4:39: store.local.max_keys is "0"; use a whole number from 1 to 4294967295
         "#]],
@@ -369,19 +369,19 @@ fn what_is_wrong_with_the_store_is_told() {
         "store: {redis: {deadline: 11s, tls: {cert: none.pem}}}",
         expect![[r#"
         t.yaml:1:27: store.redis.deadline must be more than 0s and at most 10s; use for example 5ms
-        t.yaml:1:44: store.redis.tls has one of cert and key; give both, or none
+        t.yaml:1:44: store.redis.tls has one of cert and key; set both, or none
     "#]],
     );
     check(
         "store: {redis: {tls: {ca: none.pem}}}",
         expect![[r#"
-        t.yaml:1:27: store.redis.tls.ca: cannot read none.pem: No such file or directory (os error 2); give a file that Ratewright may read
+        t.yaml:1:27: store.redis.tls.ca: cannot read none.pem: No such file or directory (os error 2); use a file that Ratewright can read
     "#]],
     );
     check(
         "store: {memory: }",
         expect![[r#"
-        t.yaml:1:9: there is no setting "memory" here; known are redis, on_failure, local
+        t.yaml:1:9: unknown setting "memory"; known: redis, on_failure, local
     "#]],
     );
 }
@@ -423,18 +423,18 @@ fn nobody_is_believed_unless_somebody_says_so() {
 }
 
 #[test]
-fn what_is_wrong_with_clients_is_told() {
+fn errors_of_clients_are_reported() {
     let check = |text, expected| Files::of(text).check_as(clients, expected);
     check(
         "clients: {user: {header: X-User-Id}}",
         expect![[r#"
-        t.yaml:1:26: clients.user.header is believed from trusted proxies only, and there are none; set clients.trusted_proxies
+        t.yaml:1:26: clients.user.header is accepted from trusted proxies only, and the list is empty; set clients.trusted_proxies
     "#]],
     );
     check(
         "clients: {user: {header: 'X User'}, trusted_proxies: [10/8], ipv6_prefix: 5, forwarded_by: xff, case: maybe}",
         expect![[r#"
-            t.yaml:1:26: clients.user.header is "X User"; use the name of a header field, for example X-User-Id
+            t.yaml:1:26: clients.user.header is "X User"; use a header name, for example X-User-Id
             t.yaml:1:55: clients.trusted_proxies is "10/8"; use a network or an address, for example 10.0.0.0/8 or 192.0.2.7
             t.yaml:1:75: clients.ipv6_prefix is 5; use 16 to 128, for example 64 or 56
             t.yaml:1:92: clients.forwarded_by is "xff"; use one of x-forwarded-for, forwarded
@@ -444,19 +444,19 @@ fn what_is_wrong_with_clients_is_told() {
     check(
         "clients: {user: {jwt: {}}}",
         expect![[r#"
-        t.yaml: clients.user.jwt has no key to verify tokens with; give one of secret, public_key and jwks
+        t.yaml: clients.user.jwt has no key to verify tokens; set one of secret, public_key and jwks
     "#]],
     );
     check(
         "clients: {user: {jwt: {claim: sub}}}",
         expect![[r#"
-        t.yaml:1:31: clients.user.jwt has no key to verify tokens with; give one of secret, public_key and jwks
+        t.yaml:1:31: clients.user.jwt has no key to verify tokens; set one of secret, public_key and jwks
     "#]],
     );
     check(
         "clients:\n  user:\n    jwt:\n      secret: abc\n      public_key: key.pem\n",
         expect![[r#"
-        t.yaml:5:19: clients.user.jwt has several keys to verify tokens with; leave one of secret, public_key and jwks
+        t.yaml:5:19: clients.user.jwt has several keys to verify tokens; keep one of secret, public_key and jwks
     "#]],
     );
     check(
@@ -468,7 +468,7 @@ fn what_is_wrong_with_clients_is_told() {
     check(
         "clients: {user: {jwt: {public_key: none.pem, algorithms: none, leeway: long}}}",
         expect![[r#"
-        t.yaml:1:36: clients.user.jwt.public_key: cannot read none.pem: No such file or directory (os error 2); give a file that Ratewright may read
+        t.yaml:1:36: clients.user.jwt.public_key: cannot read none.pem: No such file or directory (os error 2); use a file that Ratewright can read
         t.yaml:1:58: clients.user.jwt.algorithms is "none"; use one of HS256, RS256, ES256, EdDSA
         t.yaml:1:72: clients.user.jwt.leeway is "long"; use a whole number and us, ms, s, min, h or d: 5ms, 60s
     "#]],
@@ -476,7 +476,7 @@ fn what_is_wrong_with_clients_is_told() {
     check(
         "clients: {user: {jwt: {jwks: none.json}}}",
         expect![[r#"
-        t.yaml:1:30: clients.user.jwt.jwks: cannot read none.json: No such file or directory (os error 2); give a file that Ratewright may read
+        t.yaml:1:30: clients.user.jwt.jwks: cannot read none.json: No such file or directory (os error 2); use a file that Ratewright can read
     "#]],
     );
     check(
@@ -518,8 +518,8 @@ api: {tokens: [a, b]}
     check(
         "log: {modules: {ratewright_stor: debug, store: debug, 'ratewright_server::telemetry': debug}}",
         expect![[r#"
-            t.yaml:1:34: log.modules: unknown module "ratewright_stor"; did you mean ratewright_store? Known are ratewright, ratewright_gateway, ratewright_listen, ratewright_rls, ratewright_server, ratewright_store, ratewright_tower, h2
-            t.yaml:1:48: log.modules: unknown module "store"; known are ratewright, ratewright_gateway, ratewright_listen, ratewright_rls, ratewright_server, ratewright_store, ratewright_tower, h2
+            t.yaml:1:34: log.modules: unknown module "ratewright_stor"; did you mean ratewright_store? Known: ratewright, ratewright_gateway, ratewright_listen, ratewright_rls, ratewright_server, ratewright_store, ratewright_tower, h2
+            t.yaml:1:48: log.modules: unknown module "store"; known: ratewright, ratewright_gateway, ratewright_listen, ratewright_rls, ratewright_server, ratewright_store, ratewright_tower, h2
         "#]],
     );
     check(
@@ -543,11 +543,11 @@ api: {tokens: ['']}
             t.yaml:2:44: metrics.labels: label "policy" is used by Ratewright itself; choose another name
             t.yaml:2:52: metrics.labels: label "a-b" is not a valid name; use letters, digits and _, not beginning with a digit or __
             t.yaml:3:14: log.level is "loud"; use one of off, error, warn, info, debug, trace
-            t.yaml:3:33: log.modules: unknown module "x"; known are ratewright, ratewright_gateway, ratewright_listen, ratewright_rls, ratewright_server, ratewright_store, ratewright_tower, h2
+            t.yaml:3:33: log.modules: unknown module "x"; known: ratewright, ratewright_gateway, ratewright_listen, ratewright_rls, ratewright_server, ratewright_store, ratewright_tower, h2
             t.yaml:3:33: log.modules.x is "y"; use one of off, error, warn, info, debug, trace
             t.yaml:3:45: log.format is "xml"; use one of auto, text, json
-            t.yaml:3:59: log.denials is "many"; use all, or how many are logged in each second at most, for example 10
-            t.yaml:4:16: api.tokens: no request could carry it; use 1 to 1024 visible ASCII characters without blanks
+            t.yaml:3:59: log.denials is "many"; use all, or the most lines per second, for example 10
+            t.yaml:4:16: api.tokens: invalid token; use 1 to 1024 visible ASCII characters without blanks
         "#]],
     );
 }

@@ -272,7 +272,7 @@ fn probable_mistakes_are_warnings() {
         (
             "      gateway: 0.0.0.0:8000\n",
             "      gateway: {address: '0.0.0.0:8000', tls: {cert: /tls/tls.crt, key: /tls/tls.key}}\n",
-            "listen.gateway.tls.cert: /tls/tls.crt is not checked, since the file is in the container only",
+            "listen.gateway.tls.cert: /tls/tls.crt is not checked: the file exists only in the container",
         ),
     ] {
         assert!(text.contains(from), "the manifests have no {from:?}");

@@ -1,0 +1,267 @@
+//! What may be written in more than one way: a text, or a section, or a list.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::net::SocketAddr;
+
+use ratewright_core::AttributeName;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::Deserialize;
+use serde::de::{Deserializer, MapAccess, Visitor, value};
+
+use super::{
+    By, Condition, Cors, CorsSection, Cost, CostEntry, Listener, ListenerSection, Upstream, UpstreamSection,
+};
+use crate::raw_value::{ConfigValue, Located, RawList, RawValue};
+use crate::values::{ATTRIBUTE, UpstreamUrl};
+
+/// What is a single text, or something else.
+trait TextOr<'d>: Sized {
+    const EXPECTED: &'static str;
+    fn from_text(text: &str) -> Self;
+    fn from_map<A: MapAccess<'d>>(map: A) -> Result<Self, A::Error>;
+    fn from_list(_: Vec<Located<Self>>) -> Option<Self> {
+        None
+    }
+}
+
+/// Reads what is a single text, or something else.
+fn text_or<'d, T: TextOr<'d> + Deserialize<'d>, D: Deserializer<'d>>(deserializer: D) -> Result<T, D::Error> {
+    struct Visit<T>(PhantomData<fn() -> T>);
+    impl<'d, T: TextOr<'d> + Deserialize<'d>> Visitor<'d> for Visit<T> {
+        type Value = T;
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str(T::EXPECTED)
+        }
+        fn visit_str<E>(self, text: &str) -> Result<T, E> {
+            Ok(T::from_text(text))
+        }
+        fn visit_u64<E>(self, value: u64) -> Result<T, E> {
+            Ok(T::from_text(&value.to_string()))
+        }
+        fn visit_i64<E>(self, value: i64) -> Result<T, E> {
+            Ok(T::from_text(&value.to_string()))
+        }
+        fn visit_bool<E>(self, value: bool) -> Result<T, E> {
+            Ok(T::from_text(if value { "true" } else { "off" }))
+        }
+        fn visit_map<A: MapAccess<'d>>(self, map: A) -> Result<T, A::Error> {
+            T::from_map(map)
+        }
+        fn visit_seq<A: serde::de::SeqAccess<'d>>(self, mut items: A) -> Result<T, A::Error> {
+            let mut all = Vec::new();
+            while let Some(item) = items.next_element()? {
+                all.push(item);
+            }
+            T::from_list(all).ok_or_else(|| serde::de::Error::invalid_type(serde::de::Unexpected::Seq, &self))
+        }
+    }
+    deserializer.deserialize_any(Visit(PhantomData))
+}
+
+impl<'d> TextOr<'d> for Listener {
+    const EXPECTED: &'static str = "an address, or {address: …, tls: …, proxy_protocol: …}";
+    fn from_text(text: &str) -> Self {
+        Self::Address(text.to_owned())
+    }
+    fn from_map<A: MapAccess<'d>>(map: A) -> Result<Self, A::Error> {
+        let section = Deserialize::deserialize(value::MapAccessDeserializer::new(map));
+        section.map(|section| Self::Section(Box::new(section)))
+    }
+}
+
+impl<'d> TextOr<'d> for Cors {
+    const EXPECTED: &'static str = "off, or a section such as {origins: [https://app.example.com]}";
+    fn from_text(text: &str) -> Self {
+        Self::Text(text.to_owned())
+    }
+    fn from_map<A: MapAccess<'d>>(map: A) -> Result<Self, A::Error> {
+        let section = Deserialize::deserialize(value::MapAccessDeserializer::new(map));
+        section.map(|section| Self::Section(Box::new(section)))
+    }
+}
+
+impl<'d> TextOr<'d> for By {
+    const EXPECTED: &'static str = "an attribute such as ip, a list of them, or {first_of: [user, ip]}";
+    fn from_text(text: &str) -> Self {
+        Self::One(text.to_owned())
+    }
+    fn from_map<A: MapAccess<'d>>(map: A) -> Result<Self, A::Error> {
+        let FirstOf { first_of } = Deserialize::deserialize(value::MapAccessDeserializer::new(map))?;
+        Ok(Self::FirstOf(first_of))
+    }
+    fn from_list(items: Vec<Located<Self>>) -> Option<Self> {
+        Some(Self::All(items))
+    }
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct FirstOf {
+    /// The attributes to try, in this order.
+    first_of: Vec<RawValue<AttributeName<String>>>,
+}
+
+impl<'d> TextOr<'d> for Cost {
+    const EXPECTED: &'static str = "a number, {header: NAME}, a number for each method, or {path: …}";
+    fn from_text(text: &str) -> Self {
+        Self::Fixed(text.to_owned())
+    }
+    fn from_map<A: MapAccess<'d>>(map: A) -> Result<Self, A::Error> {
+        Deserialize::deserialize(value::MapAccessDeserializer::new(map)).map(Self::Table)
+    }
+}
+
+impl<'d> TextOr<'d> for Upstream {
+    const EXPECTED: &'static str = "a url such as http://127.0.0.1:3000, a list of them, or {servers: […]}";
+    fn from_text(text: &str) -> Self {
+        Self::Url(text.to_owned())
+    }
+    fn from_map<A: MapAccess<'d>>(map: A) -> Result<Self, A::Error> {
+        Deserialize::deserialize(value::MapAccessDeserializer::new(map)).map(Self::Section)
+    }
+    fn from_list(items: Vec<Located<Self>>) -> Option<Self> {
+        Some(Self::All(items))
+    }
+}
+
+impl<'d> Deserialize<'d> for Upstream {
+    fn deserialize<D: Deserializer<'d>>(deserializer: D) -> Result<Self, D::Error> {
+        text_or(deserializer)
+    }
+}
+
+impl<'d> Deserialize<'d> for Listener {
+    fn deserialize<D: Deserializer<'d>>(deserializer: D) -> Result<Self, D::Error> {
+        text_or(deserializer)
+    }
+}
+
+impl<'d> Deserialize<'d> for Cors {
+    fn deserialize<D: Deserializer<'d>>(deserializer: D) -> Result<Self, D::Error> {
+        text_or(deserializer)
+    }
+}
+
+impl<'d> Deserialize<'d> for By {
+    fn deserialize<D: Deserializer<'d>>(deserializer: D) -> Result<Self, D::Error> {
+        text_or(deserializer)
+    }
+}
+
+impl<'d> Deserialize<'d> for CostEntry {
+    fn deserialize<D: Deserializer<'d>>(deserializer: D) -> Result<Self, D::Error> {
+        let Located { value, position } = Located::<EntryShape>::deserialize(deserializer)?;
+        Ok(match value {
+            EntryShape::Text(text) => {
+                let mut one = RawValue::without_position(&text);
+                one.position = position;
+                Self::One(one)
+            }
+            EntryShape::Paths(paths) => Self::Paths(paths),
+        })
+    }
+}
+
+/// An entry without its place.
+enum EntryShape {
+    Text(String),
+    Paths(std::collections::BTreeMap<String, RawValue<String>>),
+}
+
+impl<'d> TextOr<'d> for EntryShape {
+    const EXPECTED: &'static str = "a number, or under path a number for each pattern";
+    fn from_text(text: &str) -> Self {
+        Self::Text(text.to_owned())
+    }
+    fn from_map<A: MapAccess<'d>>(map: A) -> Result<Self, A::Error> {
+        Deserialize::deserialize(value::MapAccessDeserializer::new(map)).map(Self::Paths)
+    }
+}
+
+impl<'d> Deserialize<'d> for EntryShape {
+    fn deserialize<D: Deserializer<'d>>(deserializer: D) -> Result<Self, D::Error> {
+        text_or(deserializer)
+    }
+}
+
+impl<'d> Deserialize<'d> for Cost {
+    fn deserialize<D: Deserializer<'d>>(deserializer: D) -> Result<Self, D::Error> {
+        text_or(deserializer)
+    }
+}
+
+impl JsonSchema for Listener {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Listener".into()
+    }
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let section = generator.subschema_for::<ListenerSection>();
+        json_schema!({ "anyOf": [SocketAddr::schema(), { "const": "off" }, section] })
+    }
+}
+
+impl JsonSchema for Cors {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Cors".into()
+    }
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let section = generator.subschema_for::<CorsSection>();
+        json_schema!({ "anyOf": [{ "const": "off" }, section] })
+    }
+}
+
+impl JsonSchema for Upstream {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Upstream".into()
+    }
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let one = RawValue::<UpstreamUrl>::json_schema(generator);
+        let section = generator.subschema_for::<UpstreamSection>();
+        json_schema!({ "anyOf": [one, { "type": "array", "minItems": 1, "items": one }, section] })
+    }
+}
+
+impl JsonSchema for By {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "By".into()
+    }
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let one = RawValue::<AttributeName<String>>::json_schema(generator);
+        let first_of = generator.subschema_for::<FirstOf>();
+        let part = json_schema!({ "anyOf": [one, first_of] });
+        json_schema!({ "anyOf": [part, { "type": "array", "minItems": 1, "items": part }] })
+    }
+}
+
+impl JsonSchema for Cost {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Cost".into()
+    }
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let number = RawValue::<u32>::json_schema(generator);
+        let header = json_schema!({ "type": "object", "required": ["header"], "additionalProperties": false,
+            "properties": { "header": { "type": "string" } } });
+        let methods = json_schema!({ "type": "object", "additionalProperties": number });
+        let paths = json_schema!({ "type": "object", "required": ["path"], "additionalProperties": false,
+            "properties": { "path": { "type": "object", "additionalProperties": number } } });
+        let bytes = json_schema!({ "type": "object", "required": ["bytes"], "additionalProperties": false,
+            "properties": { "bytes": { "const": "request" } } });
+        json_schema!({ "anyOf": [number, header, methods, paths, bytes] })
+    }
+}
+
+impl JsonSchema for Condition {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Condition".into()
+    }
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let patterns = RawList::<String>::json_schema(generator);
+        json_schema!({
+            "description": "Attributes, and what they must be: all of them, each one of the patterns it has. In a path `*` stays in a segment and `**` crosses them. `ip` takes networks.",
+            "type": "object",
+            "propertyNames": { "pattern": ATTRIBUTE },
+            "additionalProperties": patterns
+        })
+    }
+}

@@ -1,0 +1,68 @@
+//! Ratewright's policy file as a library: text in; policies and settings out; errors with file, line and column.
+//!
+//! ```
+//! # fn main() -> Result<(), ratewright_config::ConfigErrors> {
+//! # let text = "policies: [{name: login, by: ip, when: {path: /login}, quota: {rate: 5/min}}]";
+//! use ratewright_config::FromYaml;
+//! use ratewright_core::Limiter;
+//! let limiter = Limiter::from_yaml(text)?; // feature "memory"
+//! # drop(limiter);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! `Policies::from_yaml` needs no feature and fits any store; [`Limits::read`] takes several files and environment variables.
+//!
+//! ```text
+//!   SourceFile ─► file: names checked ─► merge ─► Reader: values parsed, one function per section ─► RuleSets, ClientSettings
+//!                                                 all errors collected, with positions
+//! ```
+//!
+//! # What it does not do
+//! - It opens no file and reads no environment. The caller passes texts, a lookup of variables ([`Environment`]) and a [`FileReader`]
+//!   for files that a policy file names.
+//! - It knows no listener, gateway or Redis client. Their sections have their names and schema here, in [`mod@file`]; their values are
+//!   parsed where those components are known, in the program, with the same [`Reader`]. So a user of the policies does not compile tokio,
+//!   hyper, rustls and redis. docs/decisions/0034-policy-file-crate.md has the alternatives.
+
+mod ad_hoc;
+mod clients;
+mod conditions;
+pub mod envoy_rules;
+mod error;
+#[expect(
+    missing_debug_implementations,
+    missing_docs,
+    reason = "values may be secrets; comments are the reference of the policy file, where some types need none"
+)]
+pub mod file;
+mod file_reader;
+mod in_flight;
+pub mod ineffective;
+mod limits;
+mod merge;
+#[expect(missing_debug_implementations, reason = "values may be secrets, so they cannot be printed")]
+pub mod outline;
+mod policies;
+mod quotas;
+#[expect(missing_debug_implementations, reason = "values may be secrets, so they cannot be printed")]
+pub mod raw_value;
+mod reader;
+pub mod reference;
+mod source_file;
+#[expect(missing_debug_implementations, reason = "values may be secrets, so they cannot be printed")]
+pub mod values;
+pub mod yaml_errors;
+
+pub use clients::{ClientSettings, JwksUrl};
+pub use error::{ConfigError, ConfigErrors};
+pub use file_reader::{FileKind, FileReader, NoFiles};
+pub use limits::{FromYaml, Limits};
+pub use policies::{PolicyContext, RuleSets, policy_names};
+pub use reader::{AvailableAttributes, Environment, Reader};
+pub use source_file::SourceFile;
+
+/// The README's code is compiled with the documentation's.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,0 +1,141 @@
+//! The policy file inside a program of your own: its limits, without listeners, gateway and Redis.
+//!
+//! | section | effect |
+//! |---|---|
+//! | `policies`, `exempt`, `enabled`, `api.defaults`, `clients.case` | the limits |
+//! | `routes` | a policy that only routes name applies to queries that name it |
+//! | all others | accepted, so that one file can serve the gateway and your program; only unknown names are errors |
+//!
+//! What would silently not limit is an error: `in_flight`, which only the gateway and the tower layer count, and `store.redis` where the
+//! limiter counts in memory.
+
+use ratewright_core::{OnFailure, Policies};
+
+use crate::error::{ConfigError, ConfigErrors};
+use crate::file::File;
+use crate::file_reader::NoFiles;
+use crate::policies::{PolicyContext, RuleSets};
+use crate::raw_value::{Located, Position};
+use crate::reader::{AvailableAttributes, Environment, Reader};
+use crate::source_file::SourceFile;
+
+/// The path in errors of a text without a file.
+const NAMELESS: &str = "<yaml>";
+
+/// Something that a policy file describes.
+pub trait FromYaml: Sized {
+    /// Reads it from the text of a policy file. All errors are reported at once, each with its line.
+    fn from_yaml(text: &str) -> Result<Self, ConfigErrors>;
+}
+
+/// The limits of one or several policy files.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Limits {
+    /// The rate limits.
+    pub policies: Policies,
+    /// The limits on requests in flight: the capacity of each is the most at once.
+    pub permits: Policies,
+    /// Valid settings that have no effect, or are probably mistakes.
+    pub warnings: Vec<ConfigError>,
+    /// The most keys in memory (`store.local.max_keys`), if the file says so.
+    pub keys_max: Option<usize>,
+    /// The position of the first policy with `in_flight`, and its name.
+    in_flight: Option<(Option<Position>, String)>,
+    /// The position of `store.redis`, if the section is there.
+    redis: Option<Option<Position>>,
+}
+
+impl Limits {
+    /// Reads these files: later profiles override earlier files. `environment` looks up the variables of `${NAME}`.
+    pub fn read(files: &[SourceFile], environment: Environment<'_>) -> Result<Self, ConfigErrors> {
+        let mut referenced = NoFiles;
+        let mut reader = Reader::new(files, &mut referenced, environment);
+        let limits = reader.merged_file().map(|file| reader.limits(file));
+        let Reader { errors, mut warnings, .. } = reader;
+        warnings.sort_by_key(ConfigError::order);
+        match limits {
+            Some(limits) if errors.is_empty() => Ok(Self { warnings, ..limits }),
+            _ => Err(ConfigErrors::new(errors)),
+        }
+    }
+
+    /// Reads a text, and rejects what a [`Limiter`](ratewright_core::Limiter) would silently not limit.
+    fn of_text(text: &str, is_in_memory: bool) -> Result<Self, ConfigErrors> {
+        let files = [SourceFile { path: NAMELESS.into(), text: text.to_owned(), is_profile: false }];
+        let limits = Self::read(&files, &|_| None)?;
+        let mut errors = Vec::new();
+        if let Some((position, name)) = &limits.in_flight {
+            let problem = format!(
+                "policies.{name}.in_flight is not enforced by a Limiter: only the gateway and the tower layer count requests in flight; \
+                 read the file with Limits::read, or remove the policy"
+            );
+            errors.push(ConfigError::at(&files, *position, problem, false));
+        }
+        if let Some(position) = limits.redis.filter(|_| is_in_memory) {
+            let problem = "store.redis is not supported by Limiter::from_yaml, which counts in memory; \
+                 use Policies::from_yaml with a RedisStore, or remove the section";
+            errors.push(ConfigError::at(&files, position, problem.to_owned(), true));
+        }
+        if errors.is_empty() { Ok(limits) } else { Err(ConfigErrors::new(errors)) }
+    }
+}
+
+impl FromYaml for Policies {
+    fn from_yaml(text: &str) -> Result<Self, ConfigErrors> {
+        Limits::of_text(text, false).map(|limits| limits.policies)
+    }
+}
+
+#[cfg(feature = "memory")]
+impl FromYaml for ratewright_core::Limiter<ratewright_store::MemoryStore<ratewright_store::SystemClock>> {
+    fn from_yaml(text: &str) -> Result<Self, ConfigErrors> {
+        use ratewright_store::{MemoryStore, SystemClock};
+        let limits = Limits::of_text(text, true)?;
+        let store = MemoryStore::new(SystemClock::new(), limits.keys_max.unwrap_or(1_000_000));
+        Ok(Self::new(limits.policies, store))
+    }
+}
+
+impl Reader<'_> {
+    /// The limits of a file. Sections of the program are not read.
+    fn limits(&mut self, file: File) -> Limits {
+        let routes = file.routes.unwrap_or_default();
+        let ids = routes.iter().filter_map(|route| route.value.id.as_ref());
+        let named =
+            routes.iter().filter_map(|route| route.value.policies.as_ref()).flat_map(|names| &names.items);
+        let routed = named.map(|name| self.expanded(&name.text)).collect();
+        // The caller knows its requests, so it may have every attribute.
+        let routes = ids.map(|id| self.expanded(&id.text)).collect();
+        self.available = AvailableAttributes { routes, has_tokens: true, has_user_header: true };
+        let clients = file.clients.unwrap_or_default();
+        let store = file.store.unwrap_or_default();
+        let context = PolicyContext {
+            enabled: self.read_if("enabled", &file.enabled).unwrap_or(true),
+            on_failure: self.read_if("store.on_failure", &store.on_failure).unwrap_or(OnFailure::Local),
+            case: self.read_if("clients.case", &clients.case).unwrap_or_default(),
+            others: &[],
+            routed: &routed,
+        };
+        let in_flight = file.policies.iter().flatten().find_map(|policy| {
+            let Located { value: policy, .. } = policy;
+            let name = policy.name.as_ref().map(|name| name.text.clone()).unwrap_or_default();
+            policy.in_flight.as_ref().map(|in_flight| (in_flight.position, name))
+        });
+        let max_keys = store.local.and_then(|local| self.read_if("store.local.max_keys", &local.max_keys));
+        let defaults = file.api.and_then(|api| api.defaults).unwrap_or_default();
+        let RuleSets { policies, permits } =
+            self.rule_sets(file.policies, defaults, file.exempt.unwrap_or_default(), context);
+        Limits {
+            policies,
+            permits,
+            warnings: Vec::new(),
+            keys_max: max_keys.and_then(|n| usize::try_from(n.get()).ok()),
+            in_flight,
+            redis: store.redis.map(|redis| redis.url.and_then(|url| url.position)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

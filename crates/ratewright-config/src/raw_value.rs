@@ -1,0 +1,307 @@
+//! A value of a file before it is parsed: its text, its position, and the type that it will have.
+//!
+//! Every scalar is kept as text until the whole file is there. So `${NAME}` works for numbers as well as
+//! texts, and all errors can be reported at once, each with its position.
+
+use std::cell::Cell;
+use std::fmt;
+use std::marker::PhantomData;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::Deserialize;
+use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor, value};
+use serde_saphyr::{Location, Spanned};
+
+/// A position in one of the files.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Position {
+    /// The index of the file.
+    pub file: usize,
+    /// The line, from 1.
+    pub line: u64,
+    /// The column, from 1.
+    pub column: u64,
+}
+
+/// A value with its position.
+#[derive(Clone)]
+pub struct Located<T> {
+    /// The value.
+    pub value: T,
+    /// Its position; None for a default.
+    pub position: Option<Position>,
+}
+
+/// A scalar with its position, to be parsed as a `T`.
+pub struct RawValue<T> {
+    /// The text.
+    pub text: String,
+    /// Its position; None for a default.
+    pub position: Option<Position>,
+    value_type: PhantomData<fn() -> T>,
+}
+
+/// One scalar, or a list of them.
+pub struct RawList<T> {
+    /// The scalars.
+    pub items: Vec<RawValue<T>>,
+    /// The position of the list.
+    pub position: Option<Position>,
+}
+
+/// One section, or a list of them.
+#[derive(Clone)]
+pub struct Sections<T> {
+    /// The sections.
+    pub items: Vec<Located<T>>,
+    /// The position of the first or of the list.
+    pub position: Option<Position>,
+}
+
+/// A type that a scalar can have.
+pub trait ConfigValue: Sized {
+    /// True if the text must not be shown.
+    const IS_SECRET: bool = false;
+
+    /// True if even a valid text must not be shown.
+    const IS_SECRET_IF_VALID: bool = Self::IS_SECRET;
+
+    /// Parses the text; the error says what to write instead.
+    fn from_text(text: &str) -> Result<Self, String>;
+
+    /// The schema for editors.
+    fn schema() -> Schema;
+
+    /// The text in a form in which equal values have equal texts.
+    fn canonical(text: String) -> String {
+        text
+    }
+}
+
+thread_local! {
+    /// The file that is being read, since the parser reports lines without files.
+    static FILE: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Sets the file of all positions that `read` creates.
+pub fn in_file<T>(file: usize, read: impl FnOnce() -> T) -> T {
+    let before = FILE.replace(file);
+    let read = read();
+    FILE.set(before);
+    read
+}
+
+impl Position {
+    /// A position in the file that is being read.
+    pub fn of(location: Location) -> Option<Self> {
+        let (line, column) = (location.line(), location.column());
+        (location != Location::UNKNOWN).then(|| Self { file: FILE.get(), line, column })
+    }
+}
+
+impl<T> RawValue<T> {
+    /// A value without a position, such as a default.
+    pub fn without_position(text: &str) -> Self {
+        Self { text: text.to_owned(), position: None, value_type: PhantomData }
+    }
+
+    /// The same text as another type.
+    pub fn cast<U>(&self) -> RawValue<U> {
+        RawValue { text: self.text.clone(), position: self.position, value_type: PhantomData }
+    }
+}
+
+impl<T> Clone for RawValue<T> {
+    fn clone(&self) -> Self {
+        self.cast()
+    }
+}
+
+impl<T> Clone for RawList<T> {
+    fn clone(&self) -> Self {
+        Self { items: self.items.clone(), position: self.position }
+    }
+}
+
+/// A scalar's text, whatever type it looks like.
+struct Text(String);
+
+impl<'d> Deserialize<'d> for Text {
+    fn deserialize<D: Deserializer<'d>>(deserializer: D) -> Result<Self, D::Error> {
+        struct AnyScalar;
+        impl Visitor<'_> for AnyScalar {
+            type Value = Text;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a single value")
+            }
+            fn visit_str<E>(self, text: &str) -> Result<Text, E> {
+                Ok(Text(text.to_owned()))
+            }
+        }
+        deserializer.deserialize_str(AnyScalar)
+    }
+}
+
+impl<'d, T> Deserialize<'d> for RawValue<T> {
+    fn deserialize<D: Deserializer<'d>>(deserializer: D) -> Result<Self, D::Error> {
+        let Spanned { value: Text(text), referenced, .. } = Spanned::deserialize(deserializer)?;
+        Ok(Self { text, position: Position::of(referenced), value_type: PhantomData })
+    }
+}
+
+impl<'d, T: Deserialize<'d>> Deserialize<'d> for Located<T> {
+    fn deserialize<D: Deserializer<'d>>(deserializer: D) -> Result<Self, D::Error> {
+        let Spanned { value, referenced, .. } = Spanned::deserialize(deserializer)?;
+        Ok(Self { value, position: Position::of(referenced) })
+    }
+}
+
+/// One value, or a list of values.
+enum OneOrList<T, U> {
+    One(T),
+    List(Vec<U>),
+}
+
+impl<'d, T> Deserialize<'d> for RawList<T> {
+    fn deserialize<D: Deserializer<'d>>(deserializer: D) -> Result<Self, D::Error> {
+        let Spanned { value, referenced, .. } =
+            Spanned::<OneOrList<String, RawValue<T>>>::deserialize(deserializer)?;
+        let position = Position::of(referenced);
+        let items = match value {
+            OneOrList::One(text) => vec![RawValue { text, position, value_type: PhantomData }],
+            OneOrList::List(items) => items,
+        };
+        Ok(Self { items, position })
+    }
+}
+
+impl<'d, T> Deserialize<'d> for OneOrList<String, RawValue<T>> {
+    fn deserialize<D: Deserializer<'d>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visit<T>(PhantomData<fn() -> T>);
+        impl<'d, T> Visitor<'d> for Visit<T> {
+            type Value = OneOrList<String, RawValue<T>>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a value or a list of values")
+            }
+            fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
+                Ok(OneOrList::One(text.to_owned()))
+            }
+            fn visit_bool<E>(self, value: bool) -> Result<Self::Value, E> {
+                Ok(OneOrList::One(value.to_string()))
+            }
+            fn visit_u64<E>(self, value: u64) -> Result<Self::Value, E> {
+                Ok(OneOrList::One(value.to_string()))
+            }
+            fn visit_i64<E>(self, value: i64) -> Result<Self::Value, E> {
+                Ok(OneOrList::One(value.to_string()))
+            }
+            fn visit_f64<E: Error>(self, _: f64) -> Result<Self::Value, E> {
+                Err(E::custom(
+                    "a number with a point or an exponent could be read in several ways; put it in quotes",
+                ))
+            }
+            fn visit_seq<A: SeqAccess<'d>>(self, mut items: A) -> Result<Self::Value, A::Error> {
+                let mut all = Vec::new();
+                while let Some(item) = items.next_element()? {
+                    all.push(item);
+                }
+                Ok(OneOrList::List(all))
+            }
+        }
+        deserializer.deserialize_any(Visit(PhantomData))
+    }
+}
+
+impl<'d, T: Deserialize<'d>> Deserialize<'d> for Sections<T> {
+    fn deserialize<D: Deserializer<'d>>(deserializer: D) -> Result<Self, D::Error> {
+        let Spanned { value, referenced, .. } =
+            Spanned::<OneOrList<T, Located<T>>>::deserialize(deserializer)?;
+        let position = Position::of(referenced);
+        let items = match value {
+            OneOrList::One(value) => vec![Located { value, position }],
+            OneOrList::List(items) => items,
+        };
+        Ok(Self { items, position })
+    }
+}
+
+impl<'d, T: Deserialize<'d>> Deserialize<'d> for OneOrList<T, Located<T>> {
+    fn deserialize<D: Deserializer<'d>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visit<T>(PhantomData<fn() -> T>);
+        impl<'d, T: Deserialize<'d>> Visitor<'d> for Visit<T> {
+            type Value = OneOrList<T, Located<T>>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a section such as {rate: 10/s}, or a list of them,")
+            }
+            fn visit_map<A: MapAccess<'d>>(self, map: A) -> Result<Self::Value, A::Error> {
+                T::deserialize(value::MapAccessDeserializer::new(map)).map(OneOrList::One)
+            }
+            fn visit_seq<A: SeqAccess<'d>>(self, mut items: A) -> Result<Self::Value, A::Error> {
+                let mut all = Vec::new();
+                while let Some(item) = items.next_element()? {
+                    all.push(item);
+                }
+                Ok(OneOrList::List(all))
+            }
+        }
+        deserializer.deserialize_any(Visit(PhantomData))
+    }
+}
+
+/// A schema that also accepts a text with an environment variable.
+fn or_variable(schema: Schema) -> Schema {
+    json_schema!({ "anyOf": [schema, { "type": "string", "pattern": "\\$\\{" }] })
+}
+
+impl<T: ConfigValue> JsonSchema for RawValue<T> {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Value".into()
+    }
+    fn inline_schema() -> bool {
+        true
+    }
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        or_variable(T::schema())
+    }
+}
+
+impl<T: ConfigValue> JsonSchema for RawList<T> {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Values".into()
+    }
+    fn inline_schema() -> bool {
+        true
+    }
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        let one = or_variable(T::schema());
+        json_schema!({ "anyOf": [one, { "type": "array", "items": one }] })
+    }
+}
+
+impl<T: JsonSchema> JsonSchema for Located<T> {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        T::schema_name()
+    }
+    fn schema_id() -> std::borrow::Cow<'static, str> {
+        T::schema_id()
+    }
+    fn inline_schema() -> bool {
+        T::inline_schema()
+    }
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        T::json_schema(generator)
+    }
+}
+
+impl<T: JsonSchema> JsonSchema for Sections<T> {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        format!("Sections of {}", T::schema_name()).into()
+    }
+    fn inline_schema() -> bool {
+        true
+    }
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let one = generator.subschema_for::<T>();
+        json_schema!({ "anyOf": [one, { "type": "array", "items": one }] })
+    }
+}
