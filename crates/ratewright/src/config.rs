@@ -1,12 +1,13 @@
 //! The configuration: from policy files to what the program needs.
 //!
 //! ```text
-//!   source ──► file ──► merge ──► reader: one function for each section ──► Config
-//!   which      serde    several   parses values; collects all errors
-//!   files      types    as one    with their positions
+//!   source ──► ratewright-config ──► SectionReader: one function for each section ──► Config
+//!   opens      names, merging,       listeners, gateway, routes, store, Envoy;
+//!   files      policies, clients     errors of both in one list, with positions
 //! ```
 //!
-//! Reading never opens a socket, and can be done again while the program runs.
+//! `ratewright-config` opens nothing: [`source`] reads policy files, [`referenced_files`] the files that they name. Reading never opens a
+//! socket, and can be done again while the program runs.
 
 mod changes;
 mod cors;

@@ -5,11 +5,10 @@ use std::sync::Arc;
 
 use ratewright_core::Mode;
 use ratewright_rls::{Compat, HeaderFamily, Listening, RlsSettings};
-use ratewright_rls_rules::{Descriptor, Domains, DuplicateDomains};
+use ratewright_rls_rules::{Domains, DuplicateDomains};
 
 use super::ConfigError;
 use super::SectionReader;
-use super::referenced_files::ReferencedFiles;
 use super::source::Source;
 use ratewright_config::SourceFile;
 use ratewright_config::envoy_rules::{EnvoyRules, is_rules_file};

@@ -2,17 +2,18 @@ use ratewright_core::{Pattern, Quota};
 
 use super::*;
 
+/// The tests of a condition: attributes and their patterns or networks.
+type Tests = Vec<(AttributeName<String>, Vec<String>)>;
+
 /// Policies of one group, each with these tests.
-fn group(conditions: &[Vec<(AttributeName<String>, Vec<String>)>]) -> Vec<Policy> {
-    let policy = |(n, tests): (usize, &Vec<(AttributeName<String>, Vec<String>)>)| {
-        let condition = tests.iter().fold(Condition::default(), |condition, (name, values)| match name {
-            AttributeName::Ip => {
-                condition.and_within(values.iter().map(|value| value.parse().unwrap()).collect())
+fn group(conditions: &[Tests]) -> Vec<Policy> {
+    let policy = |(n, tests): (usize, &Tests)| {
+        let condition = tests.iter().fold(Condition::default(), |condition, (name, values)| {
+            if *name == AttributeName::Ip {
+                return condition.and_within(values.iter().map(|value| value.parse().unwrap()).collect());
             }
-            _ => {
-                let pattern = |value: &String| Pattern::new(value, name.separator()).unwrap();
-                condition.and_fits(name.clone(), values.iter().map(pattern).collect())
-            }
+            let pattern = |value: &String| Pattern::new(value, name.separator()).unwrap();
+            condition.and_fits(name.clone(), values.iter().map(pattern).collect())
         });
         let policy = Policy::new(&format!("p{n}"), Quota::per_second(1)).unwrap();
         policy.grouped("g").covering(Selector::When(condition))
@@ -20,7 +21,7 @@ fn group(conditions: &[Vec<(AttributeName<String>, Vec<String>)>]) -> Vec<Policy
     conditions.iter().enumerate().map(policy).collect()
 }
 
-fn on_path(values: &[&str]) -> Vec<(AttributeName<String>, Vec<String>)> {
+fn on_path(values: &[&str]) -> Tests {
     vec![(AttributeName::Path, values.iter().map(|value| (*value).to_owned()).collect())]
 }
 
