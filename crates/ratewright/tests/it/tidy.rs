@@ -317,7 +317,7 @@ fn tracked() -> Vec<String> {
 const PARSER_MARKERS: [&str; 10] = [
     "fn parse",
     "fn decode",
-    "fn understand",
+    "fn from_text",
     "fn follow(&mut self, bytes",
     "impl FromStr",
     "httparse::",
