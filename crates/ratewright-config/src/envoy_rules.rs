@@ -3,7 +3,7 @@
 mod tree;
 mod yaml;
 
-use ratewright_rls_rules::{Descriptor, Domains, DuplicateDomains};
+use ratewright_rls_rules::{Domains, DuplicateDomains};
 
 use crate::error::ConfigError;
 use crate::raw_value::{Position, in_file};
@@ -17,8 +17,6 @@ pub use yaml::is_rules_file;
 pub struct EnvoyRules {
     /// The domains.
     pub domains: Domains,
-    /// The descriptors of each domain, as written.
-    pub descriptors: Vec<(String, Vec<Descriptor>)>,
     /// Known keys without effect, with their positions.
     pub ignored: Vec<String>,
     /// All errors.
@@ -59,9 +57,5 @@ impl EnvoyRules {
             .extend(refused.iter().map(|wrong| error(tree::position(&root, wrong), wrong.to_string())));
         self.ignored
             .extend(ignored.into_iter().map(|(position, remark)| error(position, remark).to_string()));
-        match self.descriptors.iter_mut().find(|(known, _)| known == domain) {
-            Some((_, known)) => known.extend(descriptors),
-            None => self.descriptors.push((domain.to_owned(), descriptors)),
-        }
     }
 }

@@ -438,6 +438,10 @@ fn tracked() -> Vec<String> {
 const PARSER_MARKERS: [&str; 9] = [
     "fn parse",
     "fn decode",
+<<<<<<< HEAD
+=======
+    "fn from_text",
+>>>>>>> config
     "fn follow(&mut self, bytes",
     "impl FromStr",
     "httparse::",
