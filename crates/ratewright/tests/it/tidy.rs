@@ -435,13 +435,10 @@ fn tracked() -> Vec<String> {
 }
 
 /// Source text that marks a file as a parser.
-const PARSER_MARKERS: [&str; 9] = [
+const PARSER_MARKERS: [&str; 10] = [
     "fn parse",
     "fn decode",
-<<<<<<< HEAD
-=======
     "fn from_text",
->>>>>>> config
     "fn follow(&mut self, bytes",
     "impl FromStr",
     "httparse::",
