@@ -1,23 +1,23 @@
-//! An answer whatever happens: the shared store, and who stands in for it.
+//! A decision whatever happens: the shared store, and the fallback while it does not respond.
 //!
 //! ```text
 //!   charges ─→ shared store ─→ standings, Shared
-//!                  │ no answer
+//!                  │ no reply
 //!                  ▼
-//!   a charge says what then:   closed ─→ denied, and nothing is charged here      FailClosed
+//!   the policy's on_failure:   closed ─→ denied, and nothing is charged here      FailClosed
 //!                              local  ─→ this instance's memory, at its share     Local
 //!                              open   ─→ let through, unchecked                   FailOpen
 //! ```
 //!
-//! Charges that were sent and not answered may have been spent. They are not sent again and not given back: such a
-//! query may be charged twice, in two places, and is admitted once at most.
+//! Charges that were sent without a reply may have been spent. They are not sent again and not refunded: such a query
+//! may be charged twice, in two places, and is admitted at most once.
 //!
 //! While the shared store is out, each instance grants a share of every quota. Local memory keeps what was spent until
 //! the quota itself has repaid it, however often the store comes and goes: in any window an instance grants its share
 //! once. Only a `ttl` forgives earlier.
 //!
-//! An outage is one episode, told twice: a warning with the cause when the first decision is made without the shared
-//! store, and a word when a decision is shared again and none was made without it for a second.
+//! The log has two lines for an outage: a warning with the cause at the first decision without the shared store, and a
+//! line when a decision is shared again and the last second had none without it.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -38,10 +38,10 @@ use crate::redis::StoreError;
 
 const TWO: NonZeroU32 = NonZeroU32::MIN.saturating_add(1);
 
-/// An episode ends when nothing was decided without the shared store for so long.
+/// An outage ends after this time without a local decision.
 const CALM: Micros = Micros::from_secs(1);
 
-/// A store that always answers.
+/// A store that always decides.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -62,18 +62,18 @@ pub struct Failover<S, C> {
     is_out: AtomicBool,
     episode: Mutex<Episode>,
     counts: [AtomicU64; 4],
-    /// When a stumbling script was told of last.
+    /// When an unexpected reply was logged last.
     told_at: AtomicU64,
 }
 
-/// How an instance stands in for the shared store.
+/// How an instance decides without the shared store.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct FailoverSettings {
     /// How much of each quota this instance grants.
     pub share: LocalShare,
-    /// How long after the shared store is back local charges are forgiven. Without it they never are: each bucket is
-    /// repaid by its own quota. With it, each outage that begins later grants the share of a long quota again.
+    /// Local charges are forgotten this long after the shared store is back. `None`: never; each bucket refills by its own
+    /// quota. With a `ttl`, each later outage grants the share of a long quota again.
     pub ttl: Option<Micros>,
     /// The most keys in memory.
     pub n_keys_max: usize,
@@ -85,13 +85,13 @@ pub struct FailoverSettings {
 pub enum LocalShare {
     /// A fixed share.
     Fixed(Share),
-    /// One part for each instance that was alive when the shared store was last seen; a half before it was.
+    /// One part for each instance that was alive when the shared store last replied; a half if it never did.
     Auto,
 }
 
 /// A store that knows how many instances use it.
 pub trait Peers {
-    /// How many were alive when it was last seen; nothing if it never was.
+    /// How many were alive when the store last replied; `None` if it never did.
     fn n_instances(&self) -> Option<u32>;
 }
 
@@ -135,7 +135,7 @@ impl FailoverSettings {
         self
     }
 
-    /// Sets `ttl`: how long after the shared store is back local charges are forgiven. Without it they never are: each bucket is …
+    /// Sets `ttl`: local charges are forgotten this long after the shared store is back; `None`: never.
     #[must_use]
     pub fn ttl(mut self, ttl: Option<Micros>) -> Self {
         self.ttl = ttl;
@@ -151,7 +151,7 @@ impl FailoverSettings {
 }
 
 impl<S: Store<Error = StoreError> + Peers, C: Clock + Clone> Failover<S, C> {
-    /// Stands in for `shared`, by this clock.
+    /// Falls back from `shared` to memory, by this clock.
     pub fn new(shared: S, clock: C, settings: FailoverSettings) -> Self {
         let now = clock.now();
         Self {
@@ -212,7 +212,7 @@ impl<S: Store<Error = StoreError> + Peers, C: Clock + Clone> Failover<S, C> {
         let locals = charges.iter().filter(|charge| is(charge, OnFailure::Local)).zip(&quotas);
         let locals: SmallVec<[Charge<'_>; 4]> = locals
             .map(|(charge, quota)| {
-                // Who is denied anyway is not charged.
+                // A denied query is not charged.
                 let act = if denied { Act::Look(charge.act.cost()) } else { charge.act };
                 Charge { quota, act, ..charge.clone() }
             })
@@ -231,7 +231,7 @@ impl<S: Store<Error = StoreError> + Peers, C: Clock + Clone> Failover<S, C> {
         }));
     }
 
-    /// Takes note of a decision made without the shared store.
+    /// Records a decision made without the shared store.
     #[cold]
     fn goes_without(&self, error: &StoreError, charges: &[Charge<'_>]) {
         let now = self.clock.now();
@@ -249,25 +249,25 @@ impl<S: Store<Error = StoreError> + Peers, C: Clock + Clone> Failover<S, C> {
         episode.last_at = episode.last_at.max(now);
         drop(episode);
         if begins {
-            warn!(cause = %error, "deciding without Redis; each policy's on_failure says how");
+            warn!(cause = %error, "deciding without Redis; each policy's on_failure applies");
         }
-        if let StoreError::Garbled { .. } = error {
+        if let StoreError::BadReply { .. } = error {
             self.tell_of_stumbling(error, charges, now);
         }
     }
 
-    /// Tells of a script that stumbled, with the key it stumbled over, once a second at most.
+    /// Logs an unexpected reply with its keys, at most once a second.
     fn tell_of_stumbling(&self, error: &StoreError, charges: &[Charge<'_>], now: Timestamp) {
         let told_at = self.told_at.swap(now.as_micros(), Ordering::Relaxed);
         if CALM <= now.since(Timestamp::from_micros(told_at)) {
             let keys: Vec<_> = charges.iter().map(|charge| &charge.key).collect();
-            error!(cause = %error, ?keys, "the answer for these keys makes no sense");
+            error!(cause = %error, ?keys, "unexpected reply from Redis for these keys");
         } else {
             self.told_at.store(told_at, Ordering::Relaxed);
         }
     }
 
-    /// Takes note of a decision made with the shared store, while the last ones were not.
+    /// Records a shared decision after local ones.
     #[cold]
     fn goes_with(&self) {
         let now = self.clock.now();
@@ -289,7 +289,7 @@ impl<S: Store<Error = StoreError> + Peers, C: Clock + Clone> Failover<S, C> {
     }
 }
 
-/// What never fits into a share may fit into the whole, when that is back.
+/// A cost above the local share may fit the whole quota once the shared store is back.
 fn patient(standing: Standing, charge: &Charge<'_>) -> Standing {
     let fits_the_whole = charge.act.cost() <= charge.quota.capacity().get();
     if standing.outcome == Outcome::Never && fits_the_whole {
@@ -341,7 +341,7 @@ impl<S: Store<Error = StoreError> + Peers, C: Clock + Clone> Store for Failover<
             let Ok(n_local) = self.local.refund(&[refund]).await;
             n_refunded += n_local;
         }
-        // One that does not arrive is lost: sent again, it might be given back twice.
+        // A refund without a reply is lost: sent again, it might be applied twice.
         match self.shared.refund(refunds).await {
             Ok(n_shared) => n_refunded += n_shared,
             Err(error) => debug!(cause = %error, "refund lost: Redis did not confirm it"),
@@ -354,7 +354,7 @@ impl<S: Store<Error = StoreError> + Peers, C: Clock + Clone> Store for Failover<
         Ok(match self.shared.reset(keys).await {
             Ok(shared) => shared,
             Err(error) => {
-                warn!(cause = %error, "reset in this instance only");
+                warn!(cause = %error, "reset applied to this instance only");
                 basis
             }
         })

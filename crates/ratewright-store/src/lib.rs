@@ -4,8 +4,8 @@
 //! - [`KeyedLimiter`]: one quota for each key, in this process's memory: the shortest way to a limit.
 //! - [`MemoryStore`]: a sharded table in this process's memory, bounded in keys.
 //! - `RedisStore`: in Redis, shared by any number of instances. Feature `redis`.
-//! - `Failover`: the shared store, and this process's memory when that gives no answer. Feature `redis`.
-//! - [`SystemClock`]: the real time, cheap to read and never going back.
+//! - `Failover`: the shared store, with this process's memory as the fallback. Feature `redis`.
+//! - [`SystemClock`]: the real time: cheap to read, and it never goes back.
 //!
 //! A limiter with policies, over any store:
 //!
@@ -21,7 +21,7 @@
 //! # }
 //! ```
 //!
-//! `tests/it/laws.rs` holds the laws that every store must keep; it plays the same histories through each.
+//! `tests/it/laws.rs` holds the laws that every store must keep; it runs the same histories on each.
 
 mod clock;
 #[cfg(feature = "redis")]

@@ -5,9 +5,9 @@
 //!                                                              └ veto? ──→ none
 //! ```
 //!
-//! Time is read under the lock: who waited for it must not come with an older time than who had it before.
-//! The locks of all shards that a call touches are held together, taken in the order of the shards, so
-//! that calls cannot wait for each other in a circle. Within them a call first weighs every charge, and
+//! Time is read under the lock, so that a caller which waited for the lock never brings an older time than the caller before it.
+//! A call holds the locks of all its shards together, taken in the order of the shards, so that no deadlock is
+//! possible. Within them a call first weighs every charge, and
 //! moves something only if none vetoes.
 //!
 //! Keys are known by a hash under a key that each process draws anew (SipHash-1-3, 88 bits kept): nobody
@@ -53,18 +53,18 @@ pub struct MemoryStore<C> {
     shards: Box<[Padded]>,
     clock: C,
     time_seen: TimeSeen,
-    /// The hash's key. Who knew it could craft keys that share a bucket, so it is never shown.
+    /// The hash's key. It is never shown: with it, a client could craft keys that share a bucket.
     secret: [u64; 2],
 }
 
 /// What a memory store holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct MemoryStats {
-    /// Keys in the table. Some of them may mean nothing any more.
+    /// Keys in the table. Some may have expired.
     pub n_keys: usize,
     /// The most keys that it will hold.
     pub n_keys_max: usize,
-    /// Keys that were let go although they still meant something, because the table was full.
+    /// Keys that were evicted before they expired, because the table was full.
     pub n_evicted: u64,
     /// Bytes on the heap.
     pub n_bytes: usize,
@@ -75,14 +75,14 @@ pub struct MemoryStats {
 #[repr(align(128))]
 struct Padded(Mutex<Shard>);
 
-/// The buckets of the call in hand: where each charge's lies, and the shards.
+/// The buckets of the current call: where each charge's is, and the locked shards.
 struct Held<'a> {
     places: SmallVec<[(usize, Identity); 4]>,
     locked: SmallVec<[Locked<'a>; 4]>,
     now: Timestamp,
 }
 
-/// A shard of the call in hand.
+/// A locked shard of the current call.
 struct Locked<'a> {
     shard: usize,
     guard: MutexGuard<'a, Shard>,
@@ -156,7 +156,7 @@ impl<C: Clock> MemoryStore<C> {
         stats
     }
 
-    /// In which shard a key lies, and what it is called there.
+    /// The shard of a key, and its identity there.
     #[inline(always)]
     fn locate(&self, key: &Key<'_>) -> (usize, Identity) {
         let [limit, ..] = key.name().digest()[0].to_le_bytes();

@@ -1,12 +1,12 @@
-//! The Redis store: one script, one call, one meaning.
+//! The Redis store: one script call for each decision, or for several together.
 //!
 //! ```text
 //!   charges ─pack→ frame ─link→ EVALSHA apply.lua ─→ states and time ─derive→ standings
 //! ```
 //!
 //! Any number of instances share the buckets, and Redis' clock is the only one. The script weighs and spends in one
-//! step; what a state means to a client is derived here, by the functions that the memory store uses, so that both
-//! give the same answers to the same history. `docs/redis.md` tells people about keys, fields and times to live.
+//! step; standings are derived from the states here, by the memory store's functions, so that both give the same
+//! standings for the same history. `docs/redis.md` documents keys, fields and times to live.
 //!
 //! # Laws
 //! `tests/it/laws.rs`, and `tests/it/twins.rs`: the same standings as the memory store, for every history.
@@ -45,17 +45,17 @@ use times_seen::TimesSeen;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct RedisSettings {
-    /// What all keys begin with.
+    /// The prefix of all keys.
     pub prefix: String,
     /// How long a decision may wait for Redis.
     pub deadline: Duration,
-    /// Keys live at least so long. Zero: one second longer than they mean something.
+    /// The shortest time to live of a key. Zero: keys expire one second after their bucket is full again.
     pub min_ttl: Micros,
-    /// Whether buckets also show `tokens` and `lastRefill`, for people.
+    /// Whether buckets also have the fields `tokens` and `lastRefill`, for people who read them.
     pub readable: bool,
-    /// Whether this instance announces itself, and learns how many there are.
+    /// Whether this instance announces itself and counts the others.
     pub announces: bool,
-    /// The time, for tests that move it. Redis' own if nothing.
+    /// The clock of tests. `None`: Redis' own.
     pub clock: Option<ManualClock>,
 }
 
@@ -77,7 +77,7 @@ pub struct RedisStore {
     presence: Arc<Presence>,
 }
 
-/// What a decision needs. One that goes to several nodes may outlive who asked.
+/// Everything a decision needs. Shared, because a decision on several nodes may outlive its caller.
 #[derive(Debug)]
 struct Shared {
     link: Arc<Link>,
@@ -100,7 +100,7 @@ impl Default for RedisSettings {
 
 /// Setters, to be chained after `RedisSettings::default()`.
 impl RedisSettings {
-    /// Sets `prefix`: what all keys begin with.
+    /// Sets `prefix`: the prefix of all keys.
     #[must_use]
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
@@ -114,28 +114,28 @@ impl RedisSettings {
         self
     }
 
-    /// Sets `min_ttl`: keys live at least so long. Zero: one second longer than they mean something.
+    /// Sets `min_ttl`: the shortest time to live of a key. Zero: keys expire one second after their bucket is full again.
     #[must_use]
     pub fn min_ttl(mut self, min_ttl: Micros) -> Self {
         self.min_ttl = min_ttl;
         self
     }
 
-    /// Sets `readable`: whether buckets also show `tokens` and `lastRefill`, for people.
+    /// Sets `readable`: whether buckets also have the fields `tokens` and `lastRefill`, for people who read them.
     #[must_use]
     pub fn readable(mut self, readable: bool) -> Self {
         self.readable = readable;
         self
     }
 
-    /// Sets `announces`: whether this instance announces itself, and learns how many there are.
+    /// Sets `announces`: whether this instance announces itself and counts the others.
     #[must_use]
     pub fn announces(mut self, announces: bool) -> Self {
         self.announces = announces;
         self
     }
 
-    /// Sets `clock`: the time, for tests that move it. Redis' own if nothing.
+    /// Sets `clock`: the clock of tests. `None`: Redis' own.
     #[must_use]
     pub fn clock(mut self, clock: Option<ManualClock>) -> Self {
         self.clock = clock;
@@ -144,7 +144,7 @@ impl RedisSettings {
 }
 
 impl RedisStore {
-    /// A store on these servers. It connects in the background, whenever they are in reach.
+    /// A store on these servers. It connects in the background, as soon as they are reachable.
     ///
     /// # Panics
     /// Outside of a tokio runtime.
@@ -160,7 +160,7 @@ impl RedisStore {
         Self { shared: Arc::new(Shared { link, naming, times_seen }), presence }
     }
 
-    /// The same store as if it had never been asked: it has seen no time yet. For tests that each have a time of their own.
+    /// The same store without the times it has seen. For tests that each have their own clock.
     #[doc(hidden)]
     #[must_use]
     pub fn anew(&self) -> Self {
@@ -170,24 +170,24 @@ impl RedisStore {
         Self { shared: Arc::new(shared), presence: self.presence.clone() }
     }
 
-    /// Where it is.
+    /// Its address, without credentials.
     pub fn endpoint(&self) -> &Endpoint {
         self.shared.link.endpoint()
     }
 
-    /// Whether Redis is in reach, and since when.
+    /// Whether Redis is reachable, and since when.
     pub fn status(&self) -> LinkStatus {
         self.shared.link.status()
     }
 
-    /// What became of the traffic with Redis so far.
+    /// Calls, failures and outages so far.
     pub fn traffic(&self) -> Traffic {
         self.shared.link.traffic()
     }
 }
 
 impl Shared {
-    /// Applies charges whose keys lie on one node, and tells whether none vetoed, with Redis' own words.
+    /// Applies charges whose keys are on one node. Returns whether none vetoed, and Redis' reply.
     async fn apply_together(
         &self,
         charges: &[Charge<'_>],
@@ -205,14 +205,14 @@ impl Shared {
         standings.clear();
         let got = format!("{:?}", answer.numbers).chars().take(200).collect();
         let endpoint = self.link.endpoint().clone();
-        self.link.count(Err(StoreError::Garbled {
+        self.link.count(Err(StoreError::BadReply {
             endpoint,
             got,
             expected: "states that explain the verdict",
         }))
     }
 
-    /// Gives back, those that meet on one node in one call.
+    /// Refunds, with one call for each node.
     async fn refund(&self, refunds: &[Refund<'_>]) -> Result<usize, StoreError> {
         let until = self.link.until();
         let meet = |one: &Refund<'_>, other: &Refund<'_>| {
@@ -225,7 +225,7 @@ impl Shared {
         Ok(n_refunded)
     }
 
-    /// Gives back in one call what lies on one node, and tells how many were given back.
+    /// Refunds charges of one node in one call. Returns how many were refunded.
     async fn refund_together(&self, refunds: &[Refund<'_>], until: Instant) -> Result<usize, StoreError> {
         let Some(first) = refunds.first().map(|refund| self.naming.name(&refund.key)) else { return Ok(0) };
         let time_seen = self.times_seen.of(Some(&first));

@@ -9,14 +9,14 @@
 //! refunds of charges up to the latest time seen return nothing. The owner loses nothing that waiting does not return.
 //!
 //! Replies may be read in another order than Redis gave them, and threads may be late with the time they read. So a time
-//! up to 100 ms earlier than the latest is no step back.
+//! up to 100 ms earlier than the latest does not count as a step back.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use ratewright_core::Timestamp;
 
-/// So much earlier than the latest time is no step back yet, in microseconds. `apply.lua` has the same number.
+/// A time this much earlier than the latest does not count as a step back, in microseconds. `apply.lua` has the same number.
 const TOLERANCE: u64 = 100_000;
 
 /// The latest time is noted once in so many microseconds: threads that all write it would wait for each other.
@@ -30,7 +30,7 @@ pub(crate) struct TimeSeen {
 }
 
 impl TimeSeen {
-    /// Takes note of the time.
+    /// Records the time.
     #[inline(always)]
     pub(crate) fn note(&self, now: Timestamp) {
         let latest = self.latest.load(Relaxed);

@@ -1,7 +1,7 @@
 //! A part of the table, behind one lock.
 //!
-//! Expiry is free: a bucket that is full again is no bucket. Nobody sweeps; each new key makes its shard look
-//! at a few slots, and those that mean nothing any more go. The hand moves on from there, and as keys lie in
+//! Expiry is free: a bucket that is full again needs no slot. There is no sweeper; each new key makes its shard look
+//! at a few slots, and expired ones are removed. The hand moves on from there, and as keys lie in
 //! the order of a keyed hash, what it meets next is a random sample that no client can arrange.
 //!
 //! At the cap, of a sample the state with the least-spent fraction of its quota goes, to make room for the
@@ -112,7 +112,7 @@ impl Shard {
             + self.quotas.n_bytes()
     }
 
-    /// Visits a key's bucket; a fresh one if there is none.
+    /// Visits a key's bucket, or a fresh one for a new key.
     #[inline(always)]
     pub(super) fn visit<V: Visit>(
         &mut self,

@@ -18,8 +18,7 @@
 //! The identity is 88 bits of a keyed 128-bit hash, and 8 bits of the limit's digest: see `fair.rs`. The first 64 say in which shard
 //! it lies, and where there. The tag says which quota wrote the state: see `changed.rs`.
 //!
-//! Span and heat are there for whoever must make room without knowing the quota: when the state is gone,
-//! and how much of the quota it stands for. The span is rounded up, by a quarter at most: a state is let go
+//! Eviction does not know the quota. Span and heat tell it when the state expires and how much of the quota is spent. The span is rounded up, by a quarter at most: a state is let go
 //! late, never early, and a token bucket looks up to a fifth cooler than it is.
 
 use ratewright_core::algorithm::Bucket;
@@ -62,7 +61,7 @@ pub(super) trait Inline: Bucket + Copy {
     /// The state from what was stored.
     fn from_parts(time: u64, a: u32, b: u32) -> Self;
 
-    /// What to store, and for whoever must make room: the span, and the heat.
+    /// What to store, with span and heat for eviction.
     fn parts(&self, quota: &Quota) -> Parts;
 
     /// The state that `to` begins with where `from` has left this one. A window's counts stay as they are.
@@ -170,7 +169,7 @@ impl Slot {
         if self.kind() == B::KIND { B::from_parts(self.time(), self.a, self.b) } else { B::fresh(quota) }
     }
 
-    /// A slot that holds nothing: its kind is none.
+    /// An empty slot: its kind is zero.
     pub(super) const VACANT: Self = Self { high: 0, low_tag_heat: 0, time_span_kind: 0, a: 0, b: 0 };
 
     #[inline(always)]

@@ -1,7 +1,7 @@
-//! Decisions whose buckets lie on several nodes of a cluster.
+//! Decisions whose buckets are on several nodes of a cluster.
 //!
-//! One script runs on one node. All buckets of a client lie together, because its values are the hash tag; a bucket
-//! for everybody lies elsewhere. So charges go out in groups, one call after the other, those of the client first:
+//! A script runs on one node. All buckets of a client are on one node, because its values are the hash tag; a bucket
+//! for everybody is on another. So charges are sent in groups, one call after the other, those of the client first:
 //!
 //! ```text
 //!   ratelimit:login:{10.0.0.1}  ratelimit:api:{10.0.0.1}  │  ratelimit:all
@@ -9,12 +9,12 @@
 //!                  paid                                     vetoes  ─→  denied, then the first is refunded
 //! ```
 //!
-//! All or nothing still holds for who asks. Between the two calls others may see the client's units gone that will
-//! come back, and deny it for that moment; nobody is ever admitted that should not be.
+//! All or nothing still holds for the caller. Between the two calls another instance may see units spent that are
+//! about to be refunded, and deny the client for that moment. No request above a limit is ever admitted.
 //!
-//! The calls are made by a task of their own. Who asked may go away or lose patience; the task goes on to its end, so
-//! that nothing stays charged in part. All groups share one deadline. Refunds follow the answer, one call for each group:
-//! who is denied need not wait for them. Only a call without an answer leaves that in doubt, as it does on one node.
+//! The calls run in their own task. The caller may disconnect or time out; the task finishes, so that no decision stays
+//! charged in part. All groups share one deadline. Refunds follow the decision, one call for each group, so a denied
+//! caller does not wait for them. As on one node, a call without a reply may or may not have been applied.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ use super::name::Naming;
 use super::{Shared, StoreError};
 use crate::settle::Purpose;
 
-/// Charges by their place in the call that meet on one node.
+/// The charges on one node, by their number in the call.
 type Group = SmallVec<[usize; 4]>;
 
 /// A charge that borrows nothing.
@@ -46,13 +46,13 @@ struct Owned {
     on_failure: OnFailure,
 }
 
-/// True if the charges do not all lie on one node.
+/// True if the charges are on several nodes.
 pub(super) fn is_spread(charges: &[Charge<'_>], naming: &Naming) -> bool {
     charges.iter().skip(1).any(|charge| !meet(&charges[0].key, &charge.key, naming))
 }
 
-/// True if two keys lie on one node for sure: the same tag as it is written, which for one may be a digest of the value that the
-/// other has; or without values the same key.
+/// True if two keys are certainly on one node: their hash tags are equal as written (one may be the digest of the other's value), or,
+/// without values, the keys are equal.
 pub(super) fn meet(one: &Key<'_>, other: &Key<'_>, naming: &Naming) -> bool {
     let has_values = one.values().next().is_some() && other.values().next().is_some();
     if !has_values {
@@ -62,7 +62,7 @@ pub(super) fn meet(one: &Key<'_>, other: &Key<'_>, naming: &Naming) -> bool {
     one.values().eq(other.values()) && tag(one) == tag(other)
 }
 
-/// Charges that meet on one node, those with values first.
+/// Charges grouped by node, those with values first.
 fn groups(charges: &[Charge<'_>], naming: &Naming) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
     for (n, charge) in charges.iter().enumerate() {
@@ -76,7 +76,7 @@ fn groups(charges: &[Charge<'_>], naming: &Naming) -> Vec<Group> {
 }
 
 impl Shared {
-    /// Applies charges group by group, in a task of their own.
+    /// Applies charges group by group, in its own task.
     pub(super) async fn apply_in_groups(
         self: Arc<Self>,
         charges: &[Charge<'_>],
@@ -87,15 +87,15 @@ impl Shared {
         let (answer, answered) = oneshot::channel();
         tokio::spawn(async move { self.decide(&owned, answer).await });
         let lost = |cause: &str| StoreError::Lost { endpoint: endpoint.clone(), cause: cause.to_owned() };
-        let told = answered.await.map_err(|_| lost("cluster task ended without a result"))??;
-        if told.len() != charges.len() {
-            return Err(lost("cluster nodes answered only some charges"));
+        let applied = answered.await.map_err(|_| lost("cluster task ended without a result"))??;
+        if applied.len() != charges.len() {
+            return Err(lost("cluster nodes replied to only some charges"));
         }
-        standings.extend(told);
+        standings.extend(applied);
         Ok(())
     }
 
-    /// Answers, and then gives back what was charged in vain.
+    /// Decides, then refunds what a denied decision was charged.
     async fn decide(&self, owned: &[Owned], answer: oneshot::Sender<Result<Vec<Standing>, StoreError>>) {
         let attributes: Vec<Vec<Attribute<'_>>> = owned.iter().map(Owned::attributes).collect();
         let charges: Vec<_> =
@@ -103,11 +103,11 @@ impl Shared {
         let mut paid = Vec::new();
         let told = self.apply_groups(&charges, &mut paid).await;
         let _gone_away = answer.send(told);
-        // One that does not arrive is lost: sent again, it might be given back twice.
+        // A refund without a reply is lost: sent again, it might be applied twice.
         let _lost = join_all(paid.iter().map(|(charges, answer)| self.give_back(charges, answer))).await;
     }
 
-    /// Applies charges group by group. What is left in `paid` was charged in vain.
+    /// Applies charges group by group. Groups left in `paid` must be refunded.
     async fn apply_groups<'a>(
         &self,
         charges: &[Charge<'a>],
@@ -119,7 +119,7 @@ impl Shared {
         let mut is_vetoed = false;
         for group in groups(charges, &self.naming) {
             let of_group: Vec<_> = group.iter().map(|&n| charges[n].clone()).collect();
-            // After a veto the rest is only weighed, so that the wait holds for all.
+            // After a veto the rest is only looked at, so that `retry_after` holds for all.
             let purpose = if is_vetoed { Purpose::Weigh } else { Purpose::Spend };
             let mut standings = Standings::new();
             match self.apply_together(&of_group, purpose, &mut standings, until).await {
@@ -130,7 +130,7 @@ impl Shared {
                     }
                     is_vetoed |= !fits;
                 }
-                // A veto stands, whatever the others would have said.
+                // A veto decides, whatever the other nodes reply.
                 Err(_) if is_vetoed => {
                     standings =
                         of_group.iter().map(|charge| Standing::unknown(charge, Basis::Shared)).collect();
@@ -151,7 +151,7 @@ impl Shared {
         Ok(told.into_iter().flatten().collect())
     }
 
-    /// Gives back what a group was charged, in one call.
+    /// Refunds a group in one call.
     async fn give_back(&self, charges: &[Charge<'_>], answer: &Answer) -> Result<usize, StoreError> {
         let mut standings = Standings::new();
         frame::derive(charges, Purpose::Spend, answer, &mut standings);
@@ -166,7 +166,7 @@ impl Shared {
     }
 }
 
-/// Puts the standings of a group in their places.
+/// Puts the standings of a group into the order of the charges.
 fn fill(told: &mut [Option<Standing>], group: &Group, standings: Standings) {
     for (&n, standing) in group.iter().zip(standings) {
         told[n] = Some(standing);
@@ -196,7 +196,7 @@ impl Owned {
         self.attributes.iter().map(|(name, value)| Attribute { name: name.as_deref(), value }).collect()
     }
 
-    /// The charge again. It has all attributes of its partition, so it is there.
+    /// The charge as borrowed data. All attributes of its partition are present, so this cannot fail.
     fn charge<'a>(&'a self, attributes: &'a [Attribute<'a>]) -> Option<Charge<'a>> {
         let Self { limit, quota, act, patience, on_failure, .. } = self;
         let key = Key::read(&self.name, attributes, self.reading)?;
@@ -209,7 +209,7 @@ mod tests {
     use super::*;
     use ratewright_core::Algorithm;
 
-    /// A client that calls itself like its address must not make two nodes look like one: Redis would refuse the call.
+    /// A user whose name equals another client's address must not make two nodes look like one: Redis would reject the call.
     #[test]
     fn a_digest_and_its_value_do_not_meet() {
         let quota = Quota::new(Algorithm::default(), "1/s".parse().unwrap()).unwrap();

@@ -1,140 +1,140 @@
-//! Why Redis gave no answer.
+//! Errors of calls to Redis.
 
 use std::fmt;
 use std::time::Duration;
 
 use redis::{ConnectionAddr, ErrorKind, RedisError, ServerErrorKind};
 
-/// Why a store gave no answer. Being over quota is an answer.
+/// Why a store gave no decision. A denial is a decision, not an error.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
     /// Nothing was sent, so nothing was spent.
     #[error("cannot reach Redis at {endpoint}: {cause}")]
     Unreachable {
-        /// Where.
+        /// The address.
         endpoint: Endpoint,
-        /// What went wrong when it was tried last.
+        /// The error of the last attempt.
         cause: String,
     },
-    /// So many wait for Redis already that no more are sent. Nothing was spent.
-    #[error("{n_max} decisions wait for Redis at {endpoint} already")]
-    Crowded {
-        /// Where.
+    /// The queue to Redis is full. Nothing was sent, so nothing was spent.
+    #[error("queue to Redis at {endpoint} is full: {n_max} decisions are waiting")]
+    QueueFull {
+        /// The address.
         endpoint: Endpoint,
-        /// The most that may wait.
+        /// The length of the queue.
         n_max: usize,
     },
     /// It was sent; whether it was applied is unknown.
-    #[error("Redis at {endpoint} did not answer within {deadline:?}")]
+    #[error("Redis at {endpoint} timed out after {deadline:?}")]
     TimedOut {
-        /// Where.
+        /// The address.
         endpoint: Endpoint,
-        /// How long it had.
+        /// The deadline.
         deadline: Duration,
     },
     /// The connection broke after it was sent; whether it was applied is unknown.
-    #[error("lost Redis at {endpoint}: {cause}")]
+    #[error("connection to Redis at {endpoint} lost: {cause}")]
     Lost {
-        /// Where.
+        /// The address.
         endpoint: Endpoint,
-        /// What happened.
+        /// The error.
         cause: String,
     },
-    /// Redis answered that it will not. Nothing was spent.
-    #[error("Redis at {endpoint} refuses: {reply}")]
+    /// Redis rejected the call. Nothing was spent.
+    #[error("Redis at {endpoint} rejected the call: {reply}")]
     Refused {
-        /// Where.
+        /// The address.
         endpoint: Endpoint,
-        /// Its words.
+        /// The reply.
         reply: String,
     },
-    /// The answer says nothing of some charges; whether they were applied is unknown.
-    #[error("the store answered {n_standings} of {n_charges} charges")]
+    /// The reply lacks some charges; whether they were applied is unknown.
+    #[error("store reply incomplete: {n_standings} of {n_charges} charges")]
     Incomplete {
         /// How many charges were sent.
         n_charges: usize,
         /// How many standings came back.
         n_standings: usize,
     },
-    /// The answer is none that our script gives.
-    #[error("Redis at {endpoint} answered {got} where {expected} was due")]
-    Garbled {
-        /// Where.
+    /// The script never replies like this.
+    #[error("unexpected reply from Redis at {endpoint}: {got}; expected {expected}")]
+    BadReply {
+        /// The address.
         endpoint: Endpoint,
-        /// What came.
+        /// The reply.
         got: String,
-        /// What should have come.
+        /// What the script sends.
         expected: &'static str,
     },
 }
 
-/// A [`StoreError`] in one word, as metrics write it.
+/// The kind of a [`StoreError`], as metrics label it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum FailureKind {
     /// Nothing was sent.
     Unreachable,
-    /// Too many wait already.
-    Crowded,
-    /// No answer came in time.
+    /// The queue is full.
+    QueueFull,
+    /// The deadline passed.
     TimedOut,
     /// The connection broke.
     Lost,
-    /// Redis will not.
+    /// Redis rejected the call.
     Refused,
-    /// The answer makes no sense.
-    Garbled,
+    /// The reply was unexpected.
+    BadReply,
 }
 
-/// Where a Redis is: addresses, and never a user or password.
+/// The address of a Redis, never with a user or password.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Endpoint(pub(super) std::sync::Arc<str>);
 
 impl StoreError {
-    /// True if the charges may have been spent although no answer came.
+    /// True if the charges may have been spent although no reply came.
     pub fn may_have_spent(&self) -> bool {
         match self {
-            Self::TimedOut { .. } | Self::Lost { .. } | Self::Incomplete { .. } | Self::Garbled { .. } => {
+            Self::TimedOut { .. } | Self::Lost { .. } | Self::Incomplete { .. } | Self::BadReply { .. } => {
                 true
             }
-            Self::Unreachable { .. } | Self::Crowded { .. } | Self::Refused { .. } => false,
+            Self::Unreachable { .. } | Self::QueueFull { .. } | Self::Refused { .. } => false,
         }
     }
 
-    /// Which it is.
+    /// Its kind.
     pub fn kind(&self) -> FailureKind {
         match self {
             Self::Unreachable { .. } => FailureKind::Unreachable,
-            Self::Crowded { .. } => FailureKind::Crowded,
+            Self::QueueFull { .. } => FailureKind::QueueFull,
             Self::TimedOut { .. } => FailureKind::TimedOut,
             Self::Lost { .. } => FailureKind::Lost,
             Self::Refused { .. } => FailureKind::Refused,
-            Self::Incomplete { .. } | Self::Garbled { .. } => FailureKind::Garbled,
+            Self::Incomplete { .. } | Self::BadReply { .. } => FailureKind::BadReply,
         }
     }
 
-    /// What an error of the client library means, of a call that was sent.
+    /// Translates an error of the client library for a call that was sent.
     pub(super) fn of_call(endpoint: &Endpoint, error: &RedisError) -> Self {
         let endpoint = endpoint.clone();
         #[expect(
             clippy::wildcard_enum_match_arm,
-            reason = "another crate's, and open: what is not known is lost"
+            reason = "another crate's, and open: an unknown kind counts as a lost connection"
         )]
         match error.kind() {
-            // An error in words: the server's. With its `#!lua` line a script is refused before it runs.
-            // It ran, and stumbled: how far it got, nobody knows.
+            // The server's own error. With its `#!lua` line a script is rejected before it runs.
+            // It ran and failed; how far it got is unknown.
             _ if error.to_string().contains("user_script:") => {
-                Self::Garbled { endpoint, got: words(error), expected: "an answer" }
+                Self::BadReply { endpoint, got: words(error), expected: "an answer" }
             }
             ErrorKind::Server(ServerErrorKind::ResponseError) => {
-                Self::Garbled { endpoint, got: words(error), expected: "an answer" }
+                Self::BadReply { endpoint, got: words(error), expected: "an answer" }
             }
             ErrorKind::Server(_) | ErrorKind::Extension | ErrorKind::AuthenticationFailed => {
                 Self::Refused { endpoint, reply: words(error) }
             }
             ErrorKind::Parse | ErrorKind::UnexpectedReturnType => {
-                Self::Garbled { endpoint, got: words(error), expected: "an answer" }
+                Self::BadReply { endpoint, got: words(error), expected: "an answer" }
             }
             _ => Self::Lost { endpoint, cause: words(error) },
         }
@@ -142,24 +142,24 @@ impl StoreError {
 }
 
 impl FailureKind {
-    /// All there are, in their order.
+    /// All kinds, in order.
     pub const ALL: [Self; 6] =
-        [Self::Unreachable, Self::Crowded, Self::TimedOut, Self::Lost, Self::Refused, Self::Garbled];
+        [Self::Unreachable, Self::QueueFull, Self::TimedOut, Self::Lost, Self::Refused, Self::BadReply];
 
-    /// The word.
+    /// The label.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Unreachable => "unreachable",
-            Self::Crowded => "queue_full",
+            Self::QueueFull => "queue_full",
             Self::TimedOut => "timed_out",
             Self::Lost => "lost",
             Self::Refused => "refused",
-            Self::Garbled => "bad_reply",
+            Self::BadReply => "bad_reply",
         }
     }
 }
 
-/// What an error says, in one line. The library's errors hold no credentials, but what a server echoes may be long.
+/// The text of an error in one line. The library's errors hold no credentials, but a server's reply may be long.
 pub(super) fn words(error: &RedisError) -> String {
     let text = error.to_string();
     let line = text.lines().next().unwrap_or_default();
@@ -167,7 +167,7 @@ pub(super) fn words(error: &RedisError) -> String {
 }
 
 impl Endpoint {
-    /// All addresses that a client was given.
+    /// All addresses of a client.
     pub(super) fn of<'a>(addresses: impl Iterator<Item = &'a ConnectionAddr>) -> Self {
         let addresses: Vec<_> = addresses.map(ToString::to_string).collect();
         Self(addresses.join(", ").into())

@@ -1,4 +1,4 @@
-//! Keeps in touch with Redis, and never lets anybody wait for it longer than the deadline.
+//! Keeps a connection to Redis. No caller waits for it longer than the deadline.
 //!
 //! ```text
 //!              connected, and the script ran
@@ -129,7 +129,7 @@ impl Link {
     ///
     /// # Panics
     /// Outside of a tokio runtime.
-    #[expect(clippy::disallowed_methods, reason = "how long a link is up is told by the real clock")]
+    #[expect(clippy::disallowed_methods, reason = "uptime is measured by the real clock")]
     pub(super) fn new(
         servers: Servers,
         deadline: Duration,
@@ -180,7 +180,7 @@ impl Link {
         self.count(self.answer(packed, until).await)
     }
 
-    /// Sends a command that is no decision, and waits for its answer until the deadline.
+    /// Sends a command other than a decision, and waits for the reply until the deadline.
     pub(super) async fn command(&self, command: &Cmd) -> Result<Value, StoreError> {
         let Some(connection) = self.shared.connection.load_full() else {
             return self.count(Err(self.shared.unreachable()));
@@ -202,7 +202,7 @@ impl Link {
         let endpoint = &self.shared.endpoint;
         self.queue
             .try_send(Job { packed, answer })
-            .map_err(|_| StoreError::Crowded { endpoint: endpoint.clone(), n_max: WAITING_MAX })?;
+            .map_err(|_| StoreError::QueueFull { endpoint: endpoint.clone(), n_max: WAITING_MAX })?;
         match timeout_at(until.into(), answered).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(_)) => {
@@ -370,9 +370,9 @@ impl Breaker {
             // All further calls would fail too.
             StoreError::Lost { .. } | StoreError::Refused { .. } | StoreError::Unreachable { .. } => true,
             StoreError::TimedOut { .. }
-            | StoreError::Garbled { .. }
+            | StoreError::BadReply { .. }
             | StoreError::Incomplete { .. }
-            | StoreError::Crowded { .. } => {
+            | StoreError::QueueFull { .. } => {
                 MISSED_IN_A_ROW <= self.history.trailing_ones() || MISSED_OF_64 <= self.history.count_ones()
             }
         }
@@ -395,12 +395,12 @@ impl Shared {
         match timeout(self.deadline, connection.send(&probe("EVALSHA", &self.sha))).await {
             Ok(Err(error)) if !is_unknown(&error) => Err(words(&error)),
             Ok(_) => Ok(connection),
-            Err(_) => Err(format!("it takes longer than {:?} to answer", self.deadline)),
+            Err(_) => Err(format!("no reply within {:?}", self.deadline)),
         }
     }
 
     /// Waits for a call until the deadline, and counts it.
-    #[expect(clippy::disallowed_methods, reason = "how long calls take is told by the real clock")]
+    #[expect(clippy::disallowed_methods, reason = "durations are measured by the real clock")]
     async fn in_time(
         &self,
         call: impl Future<Output = Result<Value, RedisError>>,
@@ -414,7 +414,7 @@ impl Shared {
         }
     }
 
-    #[expect(clippy::disallowed_methods, reason = "how long a link is up is told by the real clock")]
+    #[expect(clippy::disallowed_methods, reason = "uptime is measured by the real clock")]
     fn goes_up(&self, connection: Connection) {
         self.connection.store(Some(Arc::new(connection)));
         let mut status = self.status.lock();
@@ -423,7 +423,7 @@ impl Shared {
     }
 
     /// Notes that the link is down, and why. If it was down already, only why.
-    #[expect(clippy::disallowed_methods, reason = "how long a link is up is told by the real clock")]
+    #[expect(clippy::disallowed_methods, reason = "uptime is measured by the real clock")]
     fn goes_down(&self, cause: String) {
         self.is_up.store(false, Ordering::Release);
         self.connection.store(None);
@@ -447,7 +447,7 @@ impl Shared {
 
     fn garbled(&self, reply: &Value) -> StoreError {
         let got = format!("{reply:?}").chars().take(200).collect();
-        StoreError::Garbled { endpoint: self.endpoint.clone(), got, expected: "a number for each state" }
+        StoreError::BadReply { endpoint: self.endpoint.clone(), got, expected: "a number for each state" }
     }
 }
 

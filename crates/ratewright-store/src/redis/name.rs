@@ -1,4 +1,4 @@
-//! What a bucket is called in Redis.
+//! The names of buckets in Redis.
 //!
 //! ```text
 //!   ratelimit:login:10.0.0.1              prefix, policy, partition value
@@ -10,7 +10,7 @@
 //!   ratelimit:per-user:ip:10.0.0.1        the address, where the user's token is refused; a user of that name is ip%3A10.0.0.1
 //!   ratelimit:all                         no partition: one bucket for everybody
 //!   ratelimit:login:{10.0.0.1}            in a cluster, where all buckets of a client lie on one node
-//!   ratelimit:@instances                  who shares these buckets, with `share: auto`
+//!   ratelimit:@instances                  the instances that share these buckets, with `share: auto`
 //! ```
 //!
 //! Values are percent-encoded, except for letters, digits and `. - _ : / @`: an address reads as itself, and no
@@ -25,16 +25,16 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use ratewright_core::{AttributeName, Key, Part, Value};
 use ratewright_telemetry::sounds_secret;
 
-/// What is encoded in a value.
+/// The characters that are encoded in a value.
 const ENCODED: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'.').remove(b'-').remove(b'_').remove(b':').remove(b'/').remove(b'@');
 
 /// How keys are written.
 #[derive(Clone, Debug)]
 pub(super) struct Naming {
-    /// What all keys begin with.
+    /// The prefix of all keys.
     pub(super) prefix: String,
-    /// True in a cluster: the values say on which node a key lies.
+    /// True in a cluster: the values select the node of a key.
     pub(super) is_tagged: bool,
 }
 
@@ -44,8 +44,8 @@ impl Naming {
         format!("{}:@instances", self.prefix)
     }
 
-    /// Where it is marked that a receipt was brought back for a bucket: on the same node, so under its tag, or under its whole key,
-    /// which is the tag of a key without one.
+    /// The key that marks a receipt as refunded. It is on the bucket's node: it has the bucket's hash tag, or, for a bucket without
+    /// one, the bucket's whole key as its tag.
     pub(super) fn used(&self, bucket: &str, id: u64) -> String {
         let tagged = bucket.split_once('{').filter(|_| self.is_tagged);
         let (rest, tag) = tagged.map_or(("", bucket), |(rest, tag)| (rest, tag.trim_end_matches('}')));
@@ -84,7 +84,7 @@ impl Naming {
                 }
             }
             match value.text.strip_prefix("ip:").filter(|_| value.tag.is_none() && part.may_be_unreadable()) {
-                // Where an address stands in for what cannot be read, it begins so, and nothing else does.
+                // Only an address in place of an unreadable attribute begins like this.
                 Some(rest) if !is_hidden(&value, part) => {
                     name.push_str("ip%3A");
                     name.extend(utf8_percent_encode(rest, ENCODED));
@@ -103,16 +103,16 @@ impl Naming {
     }
 }
 
-/// The longest value that keys hold as it is, in bytes.
+/// The longest value that a key contains unchanged, in bytes.
 const VALUE_MAX: usize = 64;
 
-/// What stands in a key for a value that is long or may be a secret.
+/// The digest that replaces a value which is long or may be a secret.
 pub fn digest_of(value: &str) -> String {
     let digest = digest(&SHA256, value.as_bytes());
     digest.as_ref().iter().take(16).fold("#".to_owned(), |text, byte| format!("{text}{byte:02x}"))
 }
 
-/// True if a value is told as a digest.
+/// True if a value is written as a digest.
 fn is_hidden(value: &Value<'_>, part: &Part) -> bool {
     let name = value.tag.or_else(|| part.names().next());
     let is_secret = match name {

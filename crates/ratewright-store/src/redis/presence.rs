@@ -1,8 +1,8 @@
-//! How many instances there are.
+//! Counts the instances that share one Redis.
 //!
-//! Each says every two seconds that it is there, in a sorted set by Redis' own time, and counts those that did within
-//! the last ten. The last count is what an instance goes by when Redis is gone. Fewer than before are believed only
-//! when they have been fewer for ten seconds: a Redis that lost its memory has not seen all of them yet.
+//! Every two seconds each instance writes a heartbeat to a sorted set, by Redis' own time, and counts the heartbeats of
+//! the last ten seconds. Without Redis, an instance uses its last count. A smaller count is accepted only after ten
+//! seconds: a Redis that lost its data has not seen all instances yet.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -13,14 +13,14 @@ use redis::{Cmd, Value};
 
 use super::link::Link;
 
-/// How often an instance says that it is there, and how often it tries until it could for the first time.
+/// The interval of heartbeats, and of attempts before the first one succeeds.
 const EVERY: Duration = Duration::from_secs(2);
 const AT_FIRST: Duration = Duration::from_millis(50);
 
-/// An instance that said nothing for so many milliseconds is gone.
+/// An instance without a heartbeat for this time is gone, in milliseconds.
 const GONE_AFTER: u32 = 10_000;
 
-/// So many counts in a row, each two seconds after the other, make fewer instances believed.
+/// A smaller number of instances is accepted after this many counts in a row, two seconds apart.
 const BELIEVED_AFTER: u32 = 5;
 
 const SCRIPT: &str = "#!lua
@@ -31,23 +31,23 @@ redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now - ARGV[2])
 redis.call('PEXPIRE', KEYS[1], ARGV[2])
 return redis.call('ZCARD', KEYS[1])";
 
-/// Who else is there.
+/// The count of instances.
 #[derive(Debug, Default)]
 pub(super) struct Presence {
-    /// Zero until Redis has told.
+    /// Zero until the first count.
     n_instances: AtomicU32,
-    /// How often in a row fewer were told, and the most of these.
+    /// How often in a row the count was smaller, and the largest of these counts.
     n_fewer: AtomicU32,
     most_of_fewer: AtomicU32,
 }
 
 impl Presence {
-    /// How many instances there were when Redis was last asked, this one included; nothing if it never was.
+    /// The last count of instances, including this one; `None` before the first.
     pub(super) fn n_instances(&self) -> Option<u32> {
         Some(self.n_instances.load(Ordering::Relaxed)).filter(|n| *n > 0)
     }
 
-    /// Takes note of a count.
+    /// Records a count.
     fn told(&self, n: u32) {
         if self.n_instances.load(Ordering::Relaxed) <= n {
             self.n_instances.store(n, Ordering::Relaxed);

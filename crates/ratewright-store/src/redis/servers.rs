@@ -16,10 +16,10 @@ use redis::{
 
 use super::error::{Endpoint, words};
 
-/// How long a connection may take to come about.
+/// The timeout of connecting.
 const CONNECT_MAX: Duration = Duration::from_millis(1_000);
 
-/// How often a command may be sent on to another node, and the pause where a node says to try again.
+/// How many redirections a command follows, and the pause before a command is sent again because a node says so.
 const REDIRECTS_MAX: usize = 8;
 const TRY_AGAIN: Duration = Duration::from_millis(1);
 
@@ -41,25 +41,25 @@ enum Shape {
 /// Certificates in PEM.
 #[derive(Clone, Default)]
 pub struct Certificates {
-    /// Who vouches for the server; without it, those whom the system trusts.
+    /// The certificate authority of the server; without it, those of the system.
     pub ca: Option<Vec<u8>>,
-    /// Our own certificate and its key, for a server that asks.
+    /// Our certificate and key, for a server that requires one.
     pub client: Option<(Vec<u8>, Vec<u8>)>,
 }
 
-/// A text that names no Redis.
+/// An invalid Redis address.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServersError {
     /// There is no address at all.
-    #[error("there is no address; use for example redis://127.0.0.1:6379")]
+    #[error("no Redis address; use for example redis://127.0.0.1:6379")]
     None,
-    /// An address is not understood. It is not repeated here: it may hold a password.
+    /// An address is invalid. The error does not repeat it: it may hold a password.
     #[error(
-        "address {n} is not understood ({cause}); use redis://[user:password@]host[:port][/db], rediss://… or unix:///path"
+        "address {n} is invalid ({cause}); use redis://[user:password@]host[:port][/db], rediss://… or unix:///path"
     )]
     Address {
-        /// Which of them, from 1.
+        /// Its number, from 1.
         n: usize,
         /// What is wrong with it.
         cause: String,
@@ -77,7 +77,7 @@ impl Servers {
     /// One server: `redis://`, `rediss://` or `unix://`.
     ///
     /// # Errors
-    /// If the address is not understood.
+    /// If the address is invalid.
     pub fn single(url: &str) -> Result<Self, ServersError> {
         Ok(Self { shape: Shape::Single(address(1, url)?), tls: None })
     }
@@ -85,16 +85,16 @@ impl Servers {
     /// A cluster, by some of its nodes.
     ///
     /// # Errors
-    /// If an address is not understood, or there is none.
+    /// If an address is invalid, or there is no address.
     pub fn cluster(urls: &[impl AsRef<str>]) -> Result<Self, ServersError> {
         Ok(Self { shape: Shape::Cluster(addresses(urls)?), tls: None })
     }
 
-    /// The master of that name, whichever server the Sentinels say it is. `login` is an address with the
+    /// The master of this name, as the Sentinels report it. `login` is an address with the
     /// user and password for the master; its host does not matter.
     ///
     /// # Errors
-    /// If an address is not understood, or there is none.
+    /// If an address is invalid, or there is no address.
     pub fn sentinel(
         master: &str,
         urls: &[impl AsRef<str>],
@@ -113,12 +113,12 @@ impl Servers {
         self
     }
 
-    /// True if keys lie on several nodes.
+    /// True for a cluster.
     pub(super) fn is_cluster(&self) -> bool {
         matches!(self.shape, Shape::Cluster(_))
     }
 
-    /// Where it is, without credentials.
+    /// Its address, without credentials.
     pub(super) fn endpoint(&self) -> Endpoint {
         match &self.shape {
             Shape::Single(info) => Endpoint::of([info.addr()].into_iter()),
@@ -130,7 +130,7 @@ impl Servers {
         }
     }
 
-    /// Opens a connection. Who uses it waits no longer than the deadline; it gives up by itself a little later.
+    /// Opens a connection. Callers wait until the deadline; the connection itself times out a little later.
     pub(super) async fn connect(&self, deadline: Duration) -> RedisResult<Connection> {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(CONNECT_MAX))
@@ -150,7 +150,7 @@ impl Servers {
                     .connection_timeout(CONNECT_MAX)
                     .response_timeout(CONNECT_MAX + deadline)
                     .tcp_settings(tcp())
-                    // It would also send again what may have been applied.
+                    // Its own retries would repeat calls that may have been applied.
                     .retries(0);
                 if let Some(tls) = &self.tls {
                     builder = builder.certs(tls.clone());
@@ -166,7 +166,7 @@ impl Servers {
 }
 
 impl Connection {
-    /// Sends a command, and waits for its answer.
+    /// Sends a command, and waits for the reply.
     pub(super) async fn send(&mut self, command: &Cmd) -> RedisResult<Value> {
         match self {
             Self::Node(connection) => connection.req_packed_command(command).await?.extract_error(),
@@ -175,8 +175,8 @@ impl Connection {
     }
 }
 
-/// Sends a command to the node that its key lies on, and follows where it is sent. Nothing ran where it was sent on
-/// from; anything else is not sent again.
+/// Sends a command to its key's node, and follows redirections. A redirected command did not run; any other failed command is
+/// not sent again.
 async fn follow(connection: &mut ClusterConnection, command: &Cmd) -> RedisResult<Value> {
     let first = connection.req_packed_command(command).await;
     let mut answer = first.and_then(Value::extract_error);
@@ -193,7 +193,7 @@ async fn follow(connection: &mut ClusterConnection, command: &Cmd) -> RedisResul
                 sent.and_then(Value::extract_error)
             }
             (ServerErrorKind::Ask, Some(node)) => {
-                // In one piece, so that nobody's command comes between.
+                // In one piece, so that no other command comes between.
                 let mut pipeline = redis::pipe();
                 pipeline.cmd("ASKING").add_command(command.clone());
                 let sent = connection.route_pipeline(pipeline, 0, 2, node).await;
@@ -209,7 +209,7 @@ async fn follow(connection: &mut ClusterConnection, command: &Cmd) -> RedisResul
     answer
 }
 
-/// A client that asks the Sentinels who the master is, each time that it connects.
+/// A client that asks the Sentinels for the master at each connect.
 fn sentinel(
     master: &str,
     nodes: &[ConnectionInfo],
@@ -271,14 +271,14 @@ fn tcp() -> TcpSettings {
     TcpSettings::default().set_nodelay(true).set_user_timeout(Duration::from_secs(5))
 }
 
-/// Shows where, never the credentials.
+/// Shows the address, never the credentials.
 impl fmt::Debug for Servers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Servers({})", self.endpoint())
     }
 }
 
-/// Shows that there are some.
+/// Shows only that certificates are set.
 impl fmt::Debug for Certificates {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Certificates")

@@ -1,4 +1,4 @@
-//! What the clocks have shown: one clock of a single server, one for each slot of a cluster, whose nodes need not agree.
+//! The latest times seen: of a single server one, of a cluster one for each slot, because its nodes' clocks may differ.
 
 use crate::time_seen::TimeSeen;
 

@@ -1,12 +1,12 @@
-//! What is counted of the traffic with Redis.
+//! Counters of the traffic with Redis.
 //!
 //! ```text
-//!   questions ──ask──► calls, several questions in one ──► Redis
+//!   requests ──────► calls, several requests in one ──► Redis
 //!    failures, by kind   how many, how long they took      outages: how often the link went down
 //! ```
 //!
-//! A question is a decision or a command. One that finds the link down fails and makes no call, so while Redis is gone
-//! failures go on growing, and calls do not.
+//! A request is a decision or a command. While the link is down requests fail without a call, so failures grow and calls
+//! do not.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -16,14 +16,14 @@ use ratewright_telemetry::{Histogram, Reading};
 
 use super::error::{FailureKind, StoreError};
 
-/// What became of the traffic with Redis so far.
+/// Calls, failures and outages so far.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Traffic {
     /// How many calls there were and how long they took, also those that were not answered and those that only tried the
     /// link.
     pub calls: Reading,
-    /// Questions that got no answer, by why.
+    /// Decisions and commands without a reply, by reason.
     pub failures: [(FailureKind, u64); FailureKind::ALL.len()],
     /// How often the link went down.
     pub n_outages: u64,
@@ -43,7 +43,7 @@ impl Counters {
         self.calls.observe(Micros::new(u64::try_from(took.as_micros()).unwrap_or(u64::MAX)));
     }
 
-    /// Counts a question that got no answer.
+    /// Counts a decision or command without a reply.
     #[cold]
     pub(super) fn failed(&self, error: &StoreError) {
         self.failures[error.kind() as usize].fetch_add(1, Relaxed);

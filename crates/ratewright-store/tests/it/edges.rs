@@ -268,7 +268,7 @@ fn a_refund_that_finds_the_clock_set_back_returns_nothing() {
     assert_eq!(world.peek(&gate).remaining, 41, "one second has repaid one unit");
 }
 
-/// Replies may be read in another order than they were given: a little earlier is no step back.
+/// Replies may be read in another order than they were given: a little earlier does not count as a step back.
 #[test]
 fn a_time_a_little_earlier_is_no_step_back() {
     let start = 1_700_000_000_000_000;

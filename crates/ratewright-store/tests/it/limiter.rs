@@ -234,7 +234,7 @@ impl Store for Mute {
     }
 }
 
-/// No standing is no permission: what a store leaves out is denied, unless the policy is open on failure.
+/// A charge without a standing is denied, unless the policy is open on failure.
 #[test]
 fn a_charge_without_a_standing_is_not_checked_and_not_admitted() {
     for (on_failure, verdict) in [

@@ -172,7 +172,7 @@ fn invalid_store_settings_are_reported_with_their_position() {
     let errors = String::from_utf8(output.stderr).unwrap();
     assert!(!errors.contains("s3cret"), "{errors}");
     for expected_error in [
-        ":3:10: store.redis.url: address 1 is not understood",
+        ":3:10: store.redis.url: address 1 is invalid",
         ":4:15: store.redis.deadline is \"soon\"; use a whole number and us, ms, s, min, h or d: 5ms, 60s",
         ":5:13: store.redis.prefix is \"a b\"; use 1 to 64 visible characters without blanks and braces",
         ":6:18: store.local.share is \"2\"; use a decimal above 0 and up to 1 such as 0.5, or auto",

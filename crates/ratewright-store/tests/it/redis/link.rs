@@ -34,7 +34,7 @@ fn no_more_wait_than_may() {
         for decision in &mut waiting {
             if let std::task::Poll::Ready(result) = futures_util::poll!(decision) {
                 let error = result.unwrap_err();
-                assert!(matches!(error, StoreError::Crowded { .. }) && !error.may_have_spent(), "{error}");
+                assert!(matches!(error, StoreError::QueueFull { .. }) && !error.may_have_spent(), "{error}");
                 n_refused += 1;
             }
         }

@@ -336,7 +336,7 @@ fn errors_of_the_store_are_reported() {
   local: {share: 0, ttl: 1, max_keys: 0}",
         expect![[r#"
             t.yaml:2:15: store.on_failure is "panic"; use one of local, open, closed
-            t.yaml:3:16: store.redis.url: address 1 is not understood (Redis URL did not parse - InvalidClientConfig); use redis://[user:password@]host[:port][/db], rediss://… or unix:///path
+            t.yaml:3:16: store.redis.url: address 1 is invalid (Redis URL did not parse - InvalidClientConfig); use redis://[user:password@]host[:port][/db], rediss://… or unix:///path
             t.yaml:3:29: store.redis.cluster is "1"; use true or false
             t.yaml:3:40: store.redis.prefix is "{a}"; use 1 to 64 visible characters without blanks and braces
             t.yaml:3:57: store.redis.deadline must be more than 0s and at most 10s; use for example 5ms
@@ -350,7 +350,7 @@ fn errors_of_the_store_are_reported() {
     check(
         "store: {redis: {url: []}}",
         expect![[r#"
-        t.yaml:1:22: store.redis.url: there is no address; use for example redis://127.0.0.1:6379
+        t.yaml:1:22: store.redis.url: no Redis address; use for example redis://127.0.0.1:6379
     "#]],
     );
     check(
