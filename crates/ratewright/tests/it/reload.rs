@@ -87,7 +87,7 @@ fn an_invalid_file_is_reported_and_ignored() {
     for (n, (broken, expected_error)) in [
         (policy("api", "{rate: 1/h, burst: 0}", ""), ":3:58: policies.api.quota.burst is"),
         ("policies: [\n".to_owned(), ":3:11: "),
-        ("polices: []\n".to_owned(), ":3:1: there is no setting \\\"polices\\\" here"),
+        ("polices: []\n".to_owned(), ":3:1: unknown setting \\\"polices\\\""),
     ]
     .into_iter()
     .enumerate()

@@ -449,7 +449,7 @@ fn diff_has_the_exit_status_of_diff_and_reads_standard_input() {
     let wrong = run(&["diff", &old, &invalid]);
     assert_eq!(wrong.status.code(), Some(2));
     assert!(
-        stderr(&wrong).contains("invalid.yaml:1:1: there is no setting") && stdout(&wrong).is_empty(),
+        stderr(&wrong).contains("invalid.yaml:1:1: unknown setting") && stdout(&wrong).is_empty(),
         "{wrong:?}"
     );
     assert_eq!(run(&["diff", "-", "-"]).status.code(), Some(2));

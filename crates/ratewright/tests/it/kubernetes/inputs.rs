@@ -68,7 +68,7 @@ fn unreadable_input_is_reported_with_its_position() {
         ("a: b\n---\n- c\n".to_owned(), "error: -: no workload runs Ratewright (0 objects read)"),
         ("kind: Secret\ndata: {a: b\n".to_owned(), "error: stdin:2:"),
         ("kind: A\n---\nkind: [\n".to_owned(), "error: stdin:"),
-        ("kind: A\nkind: B\n".to_owned(), "error: stdin:2:1: the name \"kind\" stands here twice"),
+        ("kind: A\nkind: B\n".to_owned(), "error: stdin:2:1: duplicate name \"kind\"; remove one"),
         ("[".repeat(100_000), "error: stdin:1:"),
         (bomb, "error: stdin:"),
     ] {
