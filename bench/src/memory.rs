@@ -9,10 +9,10 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
 use governor::{DefaultKeyedRateLimiter, RateLimiter};
-use ratewright_core::{
-    Algorithm, Ask, Attribute, AttributeName, Decision, Entrypoint, Limiter, Micros, Policies, Policy, Query,
-    Quota, Rate, Refill, Select, Selector, Verdict,
-};
+use ratewright_core::policy::Selector;
+use ratewright_core::query::{Ask, Attribute, AttributeName, Entrypoint, Select};
+use ratewright_core::quota::{Algorithm, Rate, Refill};
+use ratewright_core::{Decision, Limiter, Micros, Policies, Policy, Query, Quota, Verdict};
 use ratewright_store::{KeyedLimiter, MemoryStore, SystemClock};
 
 use crate::rounds::{compare, report, thread_cpu_nanos};

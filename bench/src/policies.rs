@@ -7,10 +7,10 @@
 
 use std::hint::black_box;
 
-use ratewright_core::{
-    Algorithm, Ask, Attribute, AttributeName, Condition, Entrypoint, Limiter, Micros, Pattern, Policies,
-    Policy, Query, Quota, Refill, Select, Selector, Verdict,
-};
+use ratewright_core::policy::{Condition, Pattern, Selector};
+use ratewright_core::query::{Ask, Attribute, AttributeName, Entrypoint, Select};
+use ratewright_core::quota::{Algorithm, Refill};
+use ratewright_core::{Limiter, Micros, Policies, Policy, Query, Quota, Verdict};
 use ratewright_store::{MemoryStore, SystemClock};
 
 use crate::memory::{ONE, ready};

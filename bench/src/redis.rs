@@ -8,10 +8,11 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ratewright_core::{
-    Act, Algorithm, Attribute, AttributeName, BucketName, Charge, Key, LimitId, Micros, OnFailure, Part,
-    Quota, Refill, Standings, Store,
-};
+use ratewright_core::policy::{LimitId, OnFailure, Part};
+use ratewright_core::query::{Attribute, AttributeName};
+use ratewright_core::quota::{Algorithm, Refill};
+use ratewright_core::store::{Act, BucketName, Charge, Key, Standings};
+use ratewright_core::{Micros, Quota, Store};
 use ratewright_lab::Redis;
 use ratewright_store::{RedisSettings, RedisStore, Servers};
 use tokio::runtime::Runtime;

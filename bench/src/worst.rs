@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use ratewright_core::{
-    Act, Algorithm, Attribute, AttributeName, Basis, BucketName, Charge, Clock as _, Key, LimitId,
-    ManualClock, Micros, OnFailure, Outcome, Part, Quota, Receipt, Refill, Refund, Standings, Store,
-    Timestamp,
-};
+use ratewright_core::policy::{LimitId, OnFailure, Part};
+use ratewright_core::query::{Attribute, AttributeName};
+use ratewright_core::quota::{Algorithm, Refill};
+use ratewright_core::store::{Act, Basis, BucketName, Charge, Key, Outcome, Receipt, Refund, Standings};
+use ratewright_core::{Clock as _, ManualClock, Micros, Quota, Store, Timestamp};
 use ratewright_lab::Redis;
 use ratewright_store::{RedisSettings, RedisStore, Servers};
 use tokio::runtime::Runtime;

@@ -10,10 +10,10 @@ use std::sync::{Arc, LazyLock};
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::extract::ConnectInfo;
-use ratewright_core::{
-    Algorithm, AttributeName, Condition, Cost, Limiter, ManualClock, Missing, Part, Pattern, Policies,
-    Policy, Quota, Refill, Selector,
-};
+use ratewright_core::policy::{Condition, Cost, Missing, Part, Pattern, Selector};
+use ratewright_core::query::AttributeName;
+use ratewright_core::quota::{Algorithm, Refill};
+use ratewright_core::{Limiter, ManualClock, Policies, Policy, Quota};
 use ratewright_server::{Settings, rest};
 use ratewright_store::MemoryStore;
 use tower::ServiceExt as _;

@@ -8,7 +8,8 @@ use std::task::{Context, Poll, Waker};
 
 use arc_swap::ArcSwap;
 use prost::Message;
-use ratewright_core::{Limiter, ManualClock, Policies, Timestamp, Unobserved};
+use ratewright_core::decision::Unobserved;
+use ratewright_core::{Limiter, ManualClock, Policies, Timestamp};
 use ratewright_rls::wire::{Code, RateLimitRequest};
 use ratewright_rls::{Compat, HeaderFamily, Rls, RlsSettings, RuleSet, json, override_policies};
 use ratewright_store::MemoryStore;

@@ -10,9 +10,10 @@ use std::task::{Context, Poll, Waker};
 use arbitrary::Arbitrary;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use libfuzzer_sys::{Corpus, fuzz_target};
+use ratewright_core::query::{Ask, Entrypoint, Select};
+use ratewright_core::quota::{Algorithm, Leak, Refill, WindowStart};
 use ratewright_core::{
-    Algorithm, Ask, Decision, Entrypoint, Leak, Limiter, ManualClock, Micros, Policies, Policy, Query, Quota,
-    Refill, Select, Timestamp, Verdict, WindowStart,
+    Decision, Limiter, ManualClock, Micros, Policies, Policy, Query, Quota, Timestamp, Verdict,
 };
 use ratewright_http::headers::{QuotaPolicy, ReceivedHeaders, ServiceLimit, ShownLimit};
 use ratewright_http::{HeaderStyle, RateLimitHeaders};

@@ -2,7 +2,10 @@
 
 use std::num::NonZeroU32;
 
-use ratewright_core::{Algorithm, AttributeName, Mode, Policy, Selector};
+use ratewright_core::Policy;
+use ratewright_core::policy::{Mode, Selector};
+use ratewright_core::query::AttributeName;
+use ratewright_core::quota::Algorithm;
 
 use crate::file;
 use crate::policies::PolicyContext;

@@ -1,7 +1,8 @@
 //! Conditions on requests: `when`, `match` and `exempt`.
 
 use ipnet::IpNet;
-use ratewright_core::{AttributeName, Condition, Pattern};
+use ratewright_core::policy::{Condition, Pattern};
+use ratewright_core::query::AttributeName;
 use ratewright_http::path::{Case, normalise};
 
 use crate::file;

@@ -14,7 +14,10 @@ use std::num::NonZeroU32;
 
 use http::HeaderName;
 use ipnet::IpNet;
-use ratewright_core::{Algorithm, AttributeName, Leak, Micros, Mode, OnFailure, Rate, Refill, WindowStart};
+use ratewright_core::Micros;
+use ratewright_core::policy::{Mode, OnFailure};
+use ratewright_core::query::AttributeName;
+use ratewright_core::quota::{Algorithm, Leak, Rate, Refill, WindowStart};
 use ratewright_http::address::Forwarding;
 use ratewright_http::headers::LimitMeaning;
 use ratewright_http::identify::AmbiguousPaths;

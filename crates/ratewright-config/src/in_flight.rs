@@ -3,7 +3,8 @@
 //! Such a policy selects requests and partitions them like any other, but counts only current requests, in this process. Settings on
 //! time, the store or the response have no effect with it and are errors.
 
-use ratewright_core::{Algorithm, Micros, Quota, Rate, WindowStart};
+use ratewright_core::quota::{Algorithm, Rate, WindowStart};
+use ratewright_core::{Micros, Quota};
 
 use crate::file;
 use crate::quotas::Quotas;

@@ -3,7 +3,9 @@
 
 mod shadow_index;
 
-use ratewright_core::{AttributeName, Missing, Mode, Part, Pattern, Policy, Selector};
+use ratewright_core::Policy;
+use ratewright_core::policy::{Missing, Mode, Part, Pattern, Selector};
+use ratewright_core::query::AttributeName;
 
 use crate::raw_value::Position;
 use crate::reader::Reader;

@@ -9,7 +9,8 @@
 //! What would silently not limit is an error: `in_flight`, which only the gateway and the tower layer count, and `store.redis` where the
 //! limiter counts in memory.
 
-use ratewright_core::{OnFailure, Policies};
+use ratewright_core::Policies;
+use ratewright_core::policy::OnFailure;
 
 use crate::error::{ConfigError, ConfigErrors};
 use crate::file::File;

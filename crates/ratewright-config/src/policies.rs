@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ratewright_core::{
-    Algorithm, AttributeName, Condition, Cost, Counted, Micros, Missing, Mode, OnFailure, Part, Policies,
-    Policy, Selector,
-};
+use ratewright_core::policy::{Condition, Cost, Counted, Missing, Mode, OnFailure, Part, Selector};
+use ratewright_core::query::AttributeName;
+use ratewright_core::quota::Algorithm;
+use ratewright_core::{Micros, Policies, Policy};
 use ratewright_http::path::Case;
 
 use crate::file::{self, By};

@@ -2,7 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ratewright_core::{Algorithm, AttributeName, Cost, Counted, Quota};
+use ratewright_core::Quota;
+use ratewright_core::policy::{Cost, Counted};
+use ratewright_core::query::AttributeName;
+use ratewright_core::quota::Algorithm;
 use ratewright_http::path::Case;
 
 use crate::file::{self, CostEntry};
@@ -72,7 +75,7 @@ impl Reader<'_> {
         let burst =
             raw.burst.as_ref().map(|burst| (burst.position, self.read(&format!("{path}.burst"), burst)));
         let (algorithm, rate) = (algorithm?, rate?);
-        let wrong = |reader: &mut Self, position, error: ratewright_core::QuotaError| {
+        let wrong = |reader: &mut Self, position, error: ratewright_core::quota::QuotaError| {
             reader.error(position, format!("{path}: {error}"))
         };
         let quota =

@@ -10,9 +10,10 @@ use std::num::NonZeroU32;
 
 use http::HeaderName;
 use ipnet::IpNet;
-use ratewright_core::{
-    Algorithm, AttributeName, Leak, Micros, Missing, Mode, OnFailure, Rate, Refill, Share, WindowStart,
-};
+use ratewright_core::Micros;
+use ratewright_core::policy::{Missing, Mode, OnFailure};
+use ratewright_core::query::AttributeName;
+use ratewright_core::quota::{Algorithm, Leak, Rate, Refill, Share, WindowStart};
 use ratewright_http::address::Forwarding;
 use ratewright_http::headers::LimitMeaning;
 use ratewright_http::identify::AmbiguousPaths;
@@ -233,7 +234,7 @@ impl ConfigValue for Rate {
             None => None,
         };
         let text = in_units.as_deref().unwrap_or(text);
-        text.parse().map_err(|error: ratewright_core::RateError| error.to_string())
+        text.parse().map_err(|error: ratewright_core::quota::RateError| error.to_string())
     }
     fn schema() -> Schema {
         json_schema!({ "type": "string", "examples": ["10/s", "1/6s", "250/min", "1000/h", "10MB/min"] })

@@ -5,6 +5,8 @@
 
 use std::sync::Arc;
 
+pub use crate::observe::{Observe, Unobserved};
+
 use crate::charge::Charge;
 use crate::policies::{LimitId, Policies, Refused, Uncountable};
 use crate::policy::{Cost, Limit, Mode, Policy};

@@ -18,10 +18,10 @@
 //! - A denied request charges nothing but what its queries record.
 //! - The observer sees one decision, or none if no query has a limit.
 //!
-//! [`Act::Take`]: crate::Act::Take
-//! [`Act::Try`]: crate::Act::Try
-//! [`Act::Record`]: crate::Act::Record
-//! [`Act::Look`]: crate::Act::Look
+//! [`Act::Take`]: crate::store::Act::Take
+//! [`Act::Try`]: crate::store::Act::Try
+//! [`Act::Record`]: crate::store::Act::Record
+//! [`Act::Look`]: crate::store::Act::Look
 
 mod charges;
 mod corrections;

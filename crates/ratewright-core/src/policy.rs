@@ -11,14 +11,21 @@ use std::ops::Range;
 
 pub use cost::Cost;
 
-use crate::charge::{Act, OnFailure};
-use crate::counted::Counted;
-use crate::key::{BucketName, Part};
-use crate::policies::{Policies, PolicyError, Uncountable};
+pub use crate::charge::OnFailure;
+pub use crate::counted::Counted;
+pub use crate::explain::{Explained, FailedTest, Finding};
+pub use crate::key::Part;
+pub use crate::pattern::{Pattern, PatternError};
+pub use crate::policies::{LimitId, PolicyError, Refused, Uncountable};
+pub use crate::selector::{Condition, Selector};
+pub use crate::shared_policies::{LoadedPolicies, SharedPolicies};
+
+use crate::charge::Act;
+use crate::key::BucketName;
+use crate::policies::Policies;
 use crate::quantity::Micros;
 use crate::query::{Ask, Attribute, AttributeName, Query};
 use crate::quota::Quota;
-use crate::selector::{Condition, Selector};
 
 /// A named rule.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -401,7 +408,7 @@ impl Policy {
         self.mode == Mode::Enforce || self.mode == Mode::Shadow && self.overrides.iter().any(enforces)
     }
 
-    /// Which of the readings of a query is seen: the number that [`Key::read`](crate::Key::read) takes. Nothing, if it lacks what
+    /// Which of the readings of a query is seen: the number that [`Key::read`](crate::store::Key::read) takes. Nothing, if it lacks what
     /// it is counted by.
     pub(crate) fn reading(&self, seen: &Query<'_>, query: &Query<'_>) -> Option<u8> {
         let (mut reading, mut scale) = (0, 1);

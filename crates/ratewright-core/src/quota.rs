@@ -18,8 +18,9 @@ use std::num::NonZeroU32;
 
 use siphasher::sip::SipHasher13;
 
+pub use crate::rate::{Rate, RateError};
+
 use crate::quantity::{Micros, Span, TIME_MAX};
-use crate::rate::Rate;
 
 /// How a quota is counted.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

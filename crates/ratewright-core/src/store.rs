@@ -3,9 +3,10 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use crate::charge::{Charge, Refund};
-use crate::key::Key;
-use crate::standing::{Basis, Standings};
+pub use crate::charge::{Act, Charge, Charges, Paid, Refund};
+pub use crate::inline_vec::InlineVec;
+pub use crate::key::{BucketName, Key, Value};
+pub use crate::standing::{Basis, Outcome, Receipt, Standing, Standings};
 
 /// Holds buckets, and applies charges to them.
 ///

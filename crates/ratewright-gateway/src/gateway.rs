@@ -21,7 +21,8 @@ use http::{Request, StatusCode, Version};
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use ratewright_core::{Clock, Limiter, Observe, Store};
+use ratewright_core::decision::Observe;
+use ratewright_core::{Clock, Limiter, Store};
 use ratewright_http::address::network;
 use ratewright_listen::listener::{
     Accepted, ClientLimit, ConnectionLimits, ConnectionQueue, Listener, ListenerOptions, WhenFull,

@@ -24,7 +24,7 @@
 
 use std::cmp::Reverse;
 
-use ratewright_core::{Pattern, PatternError};
+use ratewright_core::policy::{Pattern, PatternError};
 use ratewright_http::path::{Case, normalise};
 
 /// A pattern for normalized paths.

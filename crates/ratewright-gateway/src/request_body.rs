@@ -15,7 +15,8 @@ use http::header::EXPECT;
 use http::request::Parts;
 use http_body::{Body as _, Frame};
 use hyper::body::Incoming;
-use ratewright_core::{Micros, Taken};
+use ratewright_core::Micros;
+use ratewright_core::decision::Taken;
 use ratewright_http::request_context::BodyLength;
 use ratewright_tower::{BodyMeter, TakeFuture};
 

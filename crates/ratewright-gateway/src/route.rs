@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderValue, Method};
-use ratewright_core::Pattern;
+use ratewright_core::policy::Pattern;
 
 use crate::body_rate::BodyRate;
 use crate::cors::Cors;

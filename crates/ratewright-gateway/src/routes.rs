@@ -22,7 +22,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use http::Method;
-use ratewright_core::Pattern;
+use ratewright_core::policy::Pattern;
 
 use crate::path_pattern::{PathPattern, segments};
 use crate::route::{Match, Route, RouteError};

@@ -2,10 +2,10 @@
 
 use std::fmt::Write as _;
 
-use ratewright_core::{
-    Algorithm, AttributeName, Condition, Decision, Explained, FailedTest, Finding, Mode, Part, Policy, Query,
-    Uncountable, Verdict,
-};
+use ratewright_core::policy::{Condition, Explained, FailedTest, Finding, Mode, Part, Uncountable};
+use ratewright_core::query::AttributeName;
+use ratewright_core::quota::Algorithm;
+use ratewright_core::{Decision, Policy, Query, Verdict};
 use ratewright_telemetry::sounds_secret;
 
 use crate::address::AddressOrigin;

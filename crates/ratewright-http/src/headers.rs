@@ -26,7 +26,9 @@ mod render;
 mod shown_limit;
 
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
-use ratewright_core::{Decision, Limit, Micros, Standing, Timestamp, Uncountable, Verdict};
+use ratewright_core::policy::{Limit, Uncountable};
+use ratewright_core::store::Standing;
+use ratewright_core::{Decision, Micros, Timestamp, Verdict};
 use smallvec::SmallVec;
 
 pub use parse::{QuotaPolicy, ReceivedHeaders, ServiceLimit};

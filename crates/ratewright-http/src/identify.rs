@@ -23,7 +23,8 @@ use std::sync::Arc;
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, StatusCode};
 use percent_encoding::{CONTROLS, utf8_percent_encode};
-use ratewright_core::{Attribute, AttributeName, Select, Timestamp};
+use ratewright_core::Timestamp;
+use ratewright_core::query::{Attribute, AttributeName, Select};
 use smallvec::SmallVec;
 
 use crate::address::{self, Proxies};

@@ -16,7 +16,9 @@ pub use date::iso;
 use std::borrow::Cow;
 
 use http::{HeaderName, HeaderValue, Response, StatusCode, header};
-use ratewright_core::{Basis, Decision, Micros, Outcome, Policy, Timestamp, Uncountable};
+use ratewright_core::policy::Uncountable;
+use ratewright_core::store::{Basis, Outcome};
+use ratewright_core::{Decision, Micros, Policy, Timestamp};
 use serde::Serialize;
 
 use crate::headers::{RateLimitHeaders, ShownLimit};
@@ -254,7 +256,9 @@ fn violated(decision: &Decision) -> Vec<String> {
 mod tests {
     use super::*;
     use crate::testing::{FRESH, FixedStore, NOW, decide, decide_readings, login, quota, spend, spent};
-    use ratewright_core::{Algorithm, Attribute, AttributeName, Condition, Mode, Pattern, Selector};
+    use ratewright_core::policy::{Condition, Mode, Pattern, Selector};
+    use ratewright_core::query::{Attribute, AttributeName};
+    use ratewright_core::quota::Algorithm;
 
     const CONTEXT: ProblemContext<'_> =
         ProblemContext { kind: Problem::BLANK, instance: None, correlation_id: "c-1", now: NOW };

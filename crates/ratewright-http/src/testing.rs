@@ -12,10 +12,10 @@ use ratewright_core::algorithm::sliding_log::SlidingLog;
 use ratewright_core::algorithm::stepped::Stepped;
 use ratewright_core::algorithm::token_bucket::TokenBucket;
 use ratewright_core::algorithm::{Bucket, Demand};
-use ratewright_core::{
-    Act, Algorithm, Ask, Attribute, Basis, Charge, Decision, Entrypoint, Key, Leak, Limiter, Micros,
-    Policies, Policy, Query, Quota, Receipt, Refill, Refund, Select, Standing, Standings, Store, Timestamp,
-};
+use ratewright_core::query::{Ask, Attribute, Entrypoint, Select};
+use ratewright_core::quota::{Algorithm, Leak, Refill};
+use ratewright_core::store::{Act, Basis, Charge, Key, Receipt, Refund, Standing, Standings};
+use ratewright_core::{Decision, Limiter, Micros, Policies, Policy, Query, Quota, Store, Timestamp};
 
 /// The time in tests: 2023-11-14T22:13:20.250Z.
 pub(crate) const NOW: Timestamp = Timestamp::from_micros(1_700_000_000_250_000);

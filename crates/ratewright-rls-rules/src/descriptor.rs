@@ -1,6 +1,6 @@
 //! Descriptors as in the file, before any check.
 
-use ratewright_core::{Algorithm, WindowStart};
+use ratewright_core::quota::{Algorithm, WindowStart};
 
 /// One node of a domain's tree: the entries that it matches, and their limits.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

@@ -1,6 +1,6 @@
 //! Errors in descriptors, with the messages of envoyproxy/ratelimit where it has the same check.
 
-use ratewright_core::QuotaError;
+use ratewright_core::quota::QuotaError;
 
 use crate::unit::Unit;
 

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use ratewright_core::{Attribute, AttributeName};
+use ratewright_core::query::{Attribute, AttributeName};
 use smallvec::SmallVec;
 
 use crate::rule::{Rule, RuleKind};

@@ -2,7 +2,10 @@
 
 use std::num::NonZeroU32;
 
-use ratewright_core::{Algorithm, AttributeName, Micros, Mode, Part, Policy, Quota, Rate, Selector};
+use ratewright_core::policy::{Mode, Part, Selector};
+use ratewright_core::query::AttributeName;
+use ratewright_core::quota::{Algorithm, Rate};
+use ratewright_core::{Micros, Policy, Quota};
 
 use crate::descriptor::{Descriptor, RateLimit};
 use crate::error::{DescriptorErrorKind, DescriptorField};

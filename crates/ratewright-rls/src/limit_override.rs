@@ -16,7 +16,10 @@
 use std::fmt::Write as _;
 
 use aws_lc_rs::digest::{SHA256, digest};
-use ratewright_core::{Algorithm, AttributeName, Part, Policy, Quota, Rate, Selector, WindowStart};
+use ratewright_core::policy::{Part, Selector};
+use ratewright_core::query::AttributeName;
+use ratewright_core::quota::{Algorithm, Rate, WindowStart};
+use ratewright_core::{Policy, Quota};
 use ratewright_rls_rules::{Entry, Unit};
 
 use crate::wire::{RateLimitOverride, RateLimitUnit};

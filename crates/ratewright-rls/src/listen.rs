@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use hyper::server::conn::http2;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use ratewright_core::{Clock, Observe, Store};
+use ratewright_core::decision::Observe;
+use ratewright_core::{Clock, Store};
 use ratewright_listen::listener::{Accepted, FixedLimits, Listener, ListenerOptions, WhenFull};
 use ratewright_listen::{Alpn, ConnectionSetup, Shutdown};
 use tokio::net::TcpListener;

@@ -3,7 +3,9 @@
 use std::num::NonZeroU32;
 
 use ratewright_core::joint::{GiveBack, JointQuery, JointQuota, JointTerms, Veto};
-use ratewright_core::{Ask, Attribute, AttributeName, Entrypoint, Micros, Mode, Query, Select};
+use ratewright_core::policy::Mode;
+use ratewright_core::query::{Ask, Attribute, AttributeName, Entrypoint, Select};
+use ratewright_core::{Micros, Query};
 use ratewright_rls_rules::{Entry, Matched, Rule, replace};
 use smallvec::SmallVec;
 

@@ -15,7 +15,9 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use ratewright_core::{Clock, Entrypoint, Limiter, Observe, Store, Timestamp, Verdict};
+use ratewright_core::decision::Observe;
+use ratewright_core::query::Entrypoint;
+use ratewright_core::{Clock, Limiter, Store, Timestamp, Verdict};
 use ratewright_rls_rules::Entry;
 use smallvec::SmallVec;
 

@@ -37,7 +37,9 @@ use axum::response::IntoResponse;
 use axum::routing::{MethodRouter, delete, get, post};
 use axum::{Extension, Router};
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
-use ratewright_core::{Ask, Clock, Limiter, Observe, Store, Verdict};
+use ratewright_core::decision::Observe;
+use ratewright_core::query::Ask;
+use ratewright_core::{Clock, Limiter, Store, Verdict};
 use ratewright_http::correlation::given_id;
 use ratewright_http::{CorrelationId, Problem, RateLimitHeaders};
 

@@ -34,10 +34,12 @@ use std::sync::Arc;
 
 use crate::key::Escaped;
 use aws_lc_rs::digest::{SHA256, digest};
-use ratewright_core::{
-    Algorithm, Ask, Attribute, AttributeName, Basis, Clock, Decision, Key, Limit, Micros, Mode, Observe,
-    Outcome, Policy, Query, Standing, Timestamp, Verdict,
-};
+use ratewright_core::decision::Observe;
+use ratewright_core::policy::{Limit, Mode};
+use ratewright_core::query::{Ask, Attribute, AttributeName};
+use ratewright_core::quota::Algorithm;
+use ratewright_core::store::{Basis, Key, Outcome, Standing};
+use ratewright_core::{Clock, Decision, Micros, Policy, Query, Timestamp, Verdict};
 use ratewright_listen::LogThrottle;
 use ratewright_telemetry::sounds_secret;
 

@@ -4,7 +4,8 @@ use std::borrow::Cow;
 
 use http::StatusCode;
 use percent_encoding::percent_decode;
-use ratewright_core::{Algorithm, Policies, Policy};
+use ratewright_core::quota::Algorithm;
+use ratewright_core::{Policies, Policy};
 use ratewright_http::Problem;
 
 /// The parameters of a URL's query, with their values as written.

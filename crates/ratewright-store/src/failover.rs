@@ -26,10 +26,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use ratewright_core::{
-    Act, Basis, Charge, Clock, Key, Micros, OnFailure, Outcome, Quota, Receipt, Refund, Share, Standing,
-    Standings, Store, Timestamp,
-};
+use ratewright_core::policy::OnFailure;
+use ratewright_core::quota::Share;
+use ratewright_core::store::{Act, Basis, Charge, Key, Outcome, Receipt, Refund, Standing, Standings};
+use ratewright_core::{Clock, Micros, Quota, Store, Timestamp};
 use smallvec::SmallVec;
 use tracing::{debug, error, info, warn};
 

@@ -20,7 +20,8 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use ratewright_core::algorithm::{Charged, Fit};
-use ratewright_core::{Act, Clock, Quota};
+use ratewright_core::store::Act;
+use ratewright_core::{Clock, Quota};
 
 use crate::clock::SystemClock;
 use crate::memory::MemoryStore;

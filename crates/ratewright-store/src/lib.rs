@@ -10,10 +10,11 @@
 //! A limiter with policies, over any store:
 //!
 //! ```
-//! use ratewright_core::{AttributeName, Limiter, Policies, Policy, Quota};
+//! use ratewright_core::{Limiter, Policies, Policy, Quota};
+//! use ratewright_core::query::AttributeName;
 //! use ratewright_store::{MemoryStore, SystemClock};
 //!
-//! # fn main() -> Result<(), ratewright_core::PolicyError> {
+//! # fn main() -> Result<(), ratewright_core::policy::PolicyError> {
 //! let policy = Policy::new("per-client", Quota::per_second(10).burst(50))?.by(&[AttributeName::Ip]);
 //! let store = MemoryStore::new(SystemClock::new(), 100_000);
 //! let limiter = Limiter::new(Policies::new(vec![policy])?, store);

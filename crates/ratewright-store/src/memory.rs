@@ -29,9 +29,8 @@ use std::fmt;
 use std::hash::{BuildHasher, Hash, RandomState};
 
 use ratewright_core::algorithm::{Bucket, Charged, Demand, Fit, Level};
-use ratewright_core::{
-    Act, Basis, Charge, Clock, Key, Micros, Quota, Receipt, Refund, Standing, Standings, Store, Timestamp,
-};
+use ratewright_core::store::{Act, Basis, Charge, Key, Receipt, Refund, Standing, Standings};
+use ratewright_core::{Clock, Micros, Quota, Store, Timestamp};
 use smallvec::SmallVec;
 
 use crate::settle::{self, Buckets, settle};

@@ -24,7 +24,8 @@ mod traffic;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ratewright_core::{Basis, Charge, Key, ManualClock, Micros, Refund, Standings, Store};
+use ratewright_core::store::{Basis, Charge, Key, Refund, Standings};
+use ratewright_core::{ManualClock, Micros, Store};
 use redis::Cmd;
 
 pub use error::{Endpoint, FailureKind, StoreError};

@@ -1,7 +1,8 @@
 //! Weighs all charges of a call, then spends all or none: the same for every store.
 
+use ratewright_core::Timestamp;
 use ratewright_core::algorithm::{Demand, Fit, Level};
-use ratewright_core::{Basis, Charge, Receipt, Standing, Standings, Timestamp};
+use ratewright_core::store::{Basis, Charge, Receipt, Standing, Standings};
 use smallvec::SmallVec;
 
 /// The buckets that a call touches, known by the number of the charge.

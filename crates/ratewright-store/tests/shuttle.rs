@@ -8,10 +8,11 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use ratewright_core::{
-    Act, Algorithm, Attribute, AttributeName, BucketName, Charge, Key, LimitId, ManualClock, Micros,
-    OnFailure, Outcome, Part, Quota, Refill, Standings, Store, Timestamp,
-};
+use ratewright_core::policy::{LimitId, OnFailure, Part};
+use ratewright_core::query::{Attribute, AttributeName};
+use ratewright_core::quota::{Algorithm, Refill};
+use ratewright_core::store::{Act, BucketName, Charge, Key, Outcome, Standings};
+use ratewright_core::{ManualClock, Micros, Quota, Store, Timestamp};
 use ratewright_store::MemoryStore;
 use shuttle::sync::atomic::{AtomicU32, Ordering};
 use shuttle::thread;

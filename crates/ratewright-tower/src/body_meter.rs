@@ -6,7 +6,8 @@ use std::num::NonZeroU32;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use ratewright_core::{Limiter, Observe, OpenCharges, Store, Taken};
+use ratewright_core::decision::{Observe, OpenCharges, Taken};
+use ratewright_core::{Limiter, Store};
 
 use crate::refund_guard::{OwnedQuery, take_more};
 
@@ -14,7 +15,7 @@ use crate::refund_guard::{OwnedQuery, take_more};
 /// `cost: {bytes: request}` carry it as an extension; the service must call [`BodyMeter::take`] for every chunk.
 ///
 /// ```
-/// use ratewright_core::Taken;
+/// use ratewright_core::decision::Taken;
 /// use ratewright_tower::BodyMeter;
 ///
 /// /// True if the chunk may be used.

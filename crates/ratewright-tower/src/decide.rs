@@ -10,9 +10,9 @@ use std::task::{Context, Poll, Waker};
 use http::header::{AUTHORIZATION, CONTENT_LENGTH, ORIGIN};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
-use ratewright_core::{
-    Ask, AttributeName, Decision, Limiter, Observe, Policies, Query, Store, Timestamp, Verdict,
-};
+use ratewright_core::decision::Observe;
+use ratewright_core::query::{Ask, AttributeName};
+use ratewright_core::{Decision, Limiter, Policies, Query, Store, Timestamp, Verdict};
 use ratewright_http::address::{AddressOrigin, newly_ignored};
 use ratewright_http::explain::{Explain, IdentitySources};
 use ratewright_http::headers::WrittenHeaders;

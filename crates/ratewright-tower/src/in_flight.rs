@@ -10,7 +10,7 @@ use std::task::{Context, Poll, ready};
 
 use http::{Request, Response};
 use pin_project_lite::pin_project;
-use ratewright_core::{Observe, Unobserved};
+use ratewright_core::decision::{Observe, Unobserved};
 use tower_layer::Layer;
 use tower_service::Service;
 
@@ -25,11 +25,12 @@ use crate::request_reader::RequestReader;
 /// ```
 /// # use std::sync::Arc;
 /// # use axum::{Router, routing::get};
-/// use ratewright_core::{AttributeName, Limiter, Policies, Policy};
+/// use ratewright_core::{Limiter, Policies, Policy};
+/// use ratewright_core::query::AttributeName;
 /// use ratewright_store::WallClock;
 /// use ratewright_tower::{InFlightLayer, Permits, Quota, RequestReader};
 ///
-/// # fn main() -> Result<(), ratewright_core::PolicyError> {
+/// # fn main() -> Result<(), ratewright_core::policy::PolicyError> {
 /// let four_at_once = Policy::new("in-flight", Quota::per_second(4))?.by(&[AttributeName::Ip]);
 /// let limiter = Limiter::new(Policies::new(vec![four_at_once])?, Arc::new(Permits::default()));
 /// let layer = InFlightLayer::new(Arc::new(limiter), RequestReader::new(WallClock));

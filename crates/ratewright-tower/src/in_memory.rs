@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use ipnet::IpNet;
-use ratewright_core::{AttributeName, Limiter, Policies, Policy, PolicyError, Quota, Unobserved};
+use ratewright_core::decision::Unobserved;
+use ratewright_core::policy::PolicyError;
+use ratewright_core::query::AttributeName;
+use ratewright_core::{Limiter, Policies, Policy, Quota};
 use ratewright_http::Dialect;
 use ratewright_http::address::Proxies;
 use ratewright_store::{MemoryStore, SystemClock, WallClock};
@@ -48,10 +51,12 @@ impl RateLimitLayer<MemoryStore<SystemClock>, Unobserved> {
     /// Any policies, counted in memory: by other attributes than the address, under names of your own, several at once.
     ///
     /// ```
-    /// use ratewright_core::{AttributeName, Missing, Policy};
+    /// use ratewright_core::Policy;
+    /// use ratewright_core::policy::Missing;
+    /// use ratewright_core::query::AttributeName;
     /// # use ratewright_tower::{Quota, RateLimitLayer};
     ///
-    /// # fn main() -> Result<(), ratewright_core::PolicyError> {
+    /// # fn main() -> Result<(), ratewright_core::policy::PolicyError> {
     /// let by_key = [AttributeName::Header("x-api-key")];
     /// let policy = Policy::new("per-key", Quota::per_second(10).burst(50))?.by(&by_key).with_missing(Missing::Deny);
     /// let layer = RateLimitLayer::in_memory([policy])?;

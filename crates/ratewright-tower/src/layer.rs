@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use http::{Request, Response};
-use ratewright_core::{Limiter, Observe, Store, Unobserved};
+use ratewright_core::decision::{Observe, Unobserved};
+use ratewright_core::{Limiter, Store};
 use ratewright_http::RequestContext;
 use ratewright_store::{MemoryStore, SystemClock};
 use tower_layer::Layer;

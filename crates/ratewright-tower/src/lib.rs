@@ -21,7 +21,8 @@
 //! ```
 //! # use std::net::SocketAddr; use std::sync::Arc;
 //! # use axum::{Router, extract::ConnectInfo, routing::get};
-//! use ratewright_core::{AttributeName, Limiter, Policies, Policy, Quota};
+//! use ratewright_core::{Limiter, Policies, Policy, Quota};
+//! use ratewright_core::query::AttributeName;
 //! use ratewright_store::{MemoryStore, SystemClock, WallClock};
 //! use ratewright_tower::{RequestReader, RateLimitLayer};
 //!

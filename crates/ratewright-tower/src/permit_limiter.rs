@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use ratewright_core::{Limiter, Observe, Policies, Unobserved};
+use ratewright_core::decision::{Observe, Unobserved};
+use ratewright_core::{Limiter, Policies};
 
 use crate::permits::Permits;
 

@@ -12,10 +12,8 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use ratewright_core::{
-    Basis, Charge, Decision, Key, Micros, Outcome, Query, Receipt, Refund, Standing, Standings, Store,
-    Timestamp,
-};
+use ratewright_core::store::{Basis, Charge, Key, Outcome, Receipt, Refund, Standing, Standings};
+use ratewright_core::{Decision, Micros, Query, Store, Timestamp};
 use smallvec::SmallVec;
 
 /// `retry_after` of a denial: a guess, since nothing says when the requests in flight will end.

@@ -4,10 +4,9 @@ use std::convert::Infallible;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use ratewright_core::{
-    Ask, Attribute, AttributeName, Decision, Entrypoint, Limiter, Micros, Observe, OpenCharges, Query,
-    Select, Store, Taken, Verdict,
-};
+use ratewright_core::decision::{Observe, OpenCharges, Taken};
+use ratewright_core::query::{Ask, Attribute, AttributeName, Entrypoint, Select};
+use ratewright_core::{Decision, Limiter, Micros, Query, Store, Verdict};
 use smallvec::SmallVec;
 use tokio::runtime::Handle;
 

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::request::Parts;
-use ratewright_core::{Clock, Entrypoint, Micros, Policies, SharedPolicies};
+use ratewright_core::policy::SharedPolicies;
+use ratewright_core::query::Entrypoint;
+use ratewright_core::{Clock, Micros, Policies};
 use ratewright_http::{Dialect, SharedDialect};
 
 /// The peer of a connection, as an extension of its requests: for programs whose framework has none.
@@ -111,7 +113,7 @@ impl RequestReader {
     }
 
     /// Declares that the service calls [`BodyMeter::take`](crate::BodyMeter::take) for every chunk of a body of unknown
-    /// length. Otherwise a policy with [`Cost::RequestBytes`](ratewright_core::Cost::RequestBytes) denies requests of
+    /// length. Otherwise a policy with [`Cost::RequestBytes`](ratewright_core::policy::Cost::RequestBytes) denies requests of
     /// unknown length, since nothing would count them.
     #[must_use]
     pub fn metering_bodies(mut self) -> Self {

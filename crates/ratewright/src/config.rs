@@ -28,7 +28,8 @@ use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ratewright_core::{Micros, OnFailure, Policies};
+use ratewright_core::policy::OnFailure;
+use ratewright_core::{Micros, Policies};
 use ratewright_gateway::{ExplainTokens, Settings};
 use ratewright_http::{HeaderStyle, IdentityRules, Problem};
 use ratewright_server::admin::Labels;

@@ -10,7 +10,9 @@ use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
-use ratewright_core::{Entrypoint, Limiter, Observe, Policies};
+use ratewright_core::decision::Observe;
+use ratewright_core::query::Entrypoint;
+use ratewright_core::{Limiter, Policies};
 use ratewright_listen::{ConnectionSetup, Shutdown, ShutdownPhase};
 use ratewright_rls::wire::Code;
 use ratewright_rls::{

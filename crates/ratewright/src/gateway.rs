@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use anyhow::Context;
 use hyper_rustls::ConfigBuilderExt;
-use ratewright_core::{Key, Limiter, Observe, Policies, Store};
+use ratewright_core::decision::Observe;
+use ratewright_core::store::Key;
+use ratewright_core::{Limiter, Policies, Store};
 use ratewright_gateway::{
     ClientTls, Gateway, GatewayOptions, RequestMetrics, Server, Settings, SharedSnapshot, Snapshot,
 };

@@ -3,7 +3,9 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use ratewright_core::{Basis, Observe, Policies};
+use ratewright_core::Policies;
+use ratewright_core::decision::Observe;
+use ratewright_core::store::Basis;
 use ratewright_gateway::RouteMetrics;
 use ratewright_listen::{ProxyProtocol, Tls};
 use ratewright_rls::{HitCounts, HitsOf, Unmatched};

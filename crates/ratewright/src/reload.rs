@@ -30,7 +30,8 @@ use std::time::Duration;
 
 use anyhow::Context;
 use parking_lot::Mutex;
-use ratewright_core::{Algorithm, Clock, Policies, Policy, Timestamp};
+use ratewright_core::quota::Algorithm;
+use ratewright_core::{Clock, Policies, Policy, Timestamp};
 use ratewright_http::Dialect;
 use ratewright_http::jwt::Verifier;
 use ratewright_server::admin::Reloaded;

@@ -3,7 +3,8 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use ratewright_core::{Basis, Charge, Key, Refund, Standings, Store};
+use ratewright_core::Store;
+use ratewright_core::store::{Basis, Charge, Key, Refund, Standings};
 use ratewright_store::{Failover, MemoryStats, MemoryStore, RedisStore, SystemClock};
 
 use crate::config::{RedisConfig, StoreConfig};

@@ -15,9 +15,10 @@ use axum::Router;
 use axum::extract::ConnectInfo;
 use axum::http::StatusCode;
 use axum::routing::{get, post};
-use ratewright_core::{
-    Algorithm, AttributeName, Condition, Counted, Limiter, Pattern, Policies, Policy, Quota, Refill, Selector,
-};
+use ratewright_core::policy::{Condition, Counted, Pattern, Selector};
+use ratewright_core::query::AttributeName;
+use ratewright_core::quota::{Algorithm, Refill};
+use ratewright_core::{Limiter, Policies, Policy, Quota};
 use ratewright_store::{MemoryStore, SystemClock, WallClock};
 use ratewright_tower::{RateLimitLayer, RequestReader};
 

@@ -6,7 +6,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 
-use ratewright_core::Algorithm;
+use ratewright_core::quota::Algorithm;
 use ratewright_rls_rules::Domains;
 use schemars::{Schema, json_schema};
 use serde::Deserialize;

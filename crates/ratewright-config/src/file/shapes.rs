@@ -4,7 +4,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::net::SocketAddr;
 
-use ratewright_core::AttributeName;
+use ratewright_core::query::AttributeName;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor, value};

@@ -5,12 +5,14 @@
 //! filed under one of its tests, each pattern by its literal beginning or end, whichever is rarer in the group, and each network by itself.
 //! A later policy looks up all beginnings and ends of its own patterns, and all networks around its own.
 //!
-//! The index proposes, [`Condition::includes`](ratewright_core::Condition::includes) decides, so nothing is found that is not so.
+//! The index proposes, [`Condition::includes`](ratewright_core::policy::Condition::includes) decides, so nothing is found that is not so.
 
 use std::collections::HashMap;
 
 use ipnet::IpNet;
-use ratewright_core::{AttributeName, Condition, Policy, Selector};
+use ratewright_core::Policy;
+use ratewright_core::policy::{Condition, Selector};
+use ratewright_core::query::AttributeName;
 
 use super::may_skip;
 

@@ -2,10 +2,8 @@ use expect_test::{Expect, expect};
 use futures_util::FutureExt as _;
 use std::num::NonZeroU32;
 
-use ratewright_core::{
-    Ask, Attribute, AttributeName, Entrypoint, Limiter, ManualClock, Micros, Query, Select, Timestamp,
-    Verdict,
-};
+use ratewright_core::query::{Ask, Attribute, AttributeName, Entrypoint, Select};
+use ratewright_core::{Limiter, ManualClock, Micros, Query, Timestamp, Verdict};
 use ratewright_store::{MemoryStore, SystemClock};
 
 use super::*;

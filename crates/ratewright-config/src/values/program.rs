@@ -1,6 +1,6 @@
 //! Values of sections that only the program uses. It turns them into the types of its components, so that this crate needs none of them.
 
-use ratewright_core::Share;
+use ratewright_core::quota::Share;
 
 /// How requests are distributed over the servers of an upstream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

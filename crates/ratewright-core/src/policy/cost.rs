@@ -33,7 +33,7 @@ pub enum Cost {
     RequestBytes,
 }
 
-/// The header that says how long a body is. It is [`Attribute::UNREADABLE`](crate::Attribute::UNREADABLE) if the length is not known before.
+/// The header that says how long a body is. It is [`Attribute::UNREADABLE`](crate::query::Attribute::UNREADABLE) if the length is not known before.
 pub(crate) static CONTENT_LENGTH: LazyLock<AttributeName<String>> =
     LazyLock::new(|| AttributeName::Header("content-length".to_owned()));
 

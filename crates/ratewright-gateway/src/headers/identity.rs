@@ -11,7 +11,8 @@ use std::sync::Arc;
 use http::header::{AUTHORIZATION, CONNECTION, COOKIE, FORWARDED, HOST};
 use http::request::Parts;
 use http::{HeaderName, Method};
-use ratewright_core::{AttributeName, Policies};
+use ratewright_core::Policies;
+use ratewright_core::query::AttributeName;
 use ratewright_http::identify::METHOD_OVERRIDES;
 use ratewright_http::{Dialect, IdentityRules};
 
@@ -114,7 +115,9 @@ fn identifies_client(name: &HeaderName) -> bool {
 mod tests {
     use super::*;
     use http::Request;
-    use ratewright_core::{Algorithm, Cost, Policy, Quota, Refill};
+    use ratewright_core::policy::Cost;
+    use ratewright_core::quota::{Algorithm, Refill};
+    use ratewright_core::{Policy, Quota};
 
     fn read() -> PolicyHeaders {
         let quota = Quota::new(Algorithm::TokenBucket(Refill::Smooth), "1/h".parse().unwrap()).unwrap();

@@ -68,7 +68,9 @@ pub fn clean_response_trailers(trailers: &mut HeaderMap) {
 mod tests {
     use super::*;
     use http::HeaderValue;
-    use ratewright_core::{Algorithm, AttributeName, Policies, Policy, Quota};
+    use ratewright_core::query::AttributeName;
+    use ratewright_core::quota::Algorithm;
+    use ratewright_core::{Policies, Policy, Quota};
 
     #[test]
     fn trailers_contain_no_head_only_headers() {

@@ -4,7 +4,9 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
 use expect_test::{Expect, expect};
-use ratewright_core::{Algorithm, AttributeName, Policy, Quota, Refill};
+use ratewright_core::query::AttributeName;
+use ratewright_core::quota::{Algorithm, Refill};
+use ratewright_core::{Policy, Quota};
 use ratewright_gateway::{AccessLog, AccessLogEntry, Settings};
 
 use crate::harness::{ScriptedServer, Setup, TestGateway, route, settings, wait_until};

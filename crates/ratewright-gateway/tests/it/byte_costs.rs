@@ -1,9 +1,10 @@
 //! Limits on the bytes of requests: `cost: {bytes: request}`.
 
 use http::Request;
-use ratewright_core::{
-    Algorithm, Ask, Attribute, AttributeName, Cost, Entrypoint, Micros, Policy, Query, Quota, Refill, Select,
-};
+use ratewright_core::policy::Cost;
+use ratewright_core::query::{Ask, Attribute, AttributeName, Entrypoint, Select};
+use ratewright_core::quota::{Algorithm, Refill};
+use ratewright_core::{Micros, Policy, Query, Quota};
 
 use crate::harness::{RawResponse, ScriptedServer, Setup, TestGateway, route, settings, text, within};
 use crate::hyper_peers::{body, connect, exchange, pieces};

@@ -10,7 +10,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use http::Method;
-use ratewright_core::{Algorithm, AttributeName, Policy, Quota, Refill};
+use ratewright_core::query::AttributeName;
+use ratewright_core::quota::{Algorithm, Refill};
+use ratewright_core::{Policy, Quota};
 use ratewright_gateway::{AllowedHeaders, Cors, CorsRules, Match, PathPattern, Route, Routes, Settings};
 use ratewright_http::path::Case;
 

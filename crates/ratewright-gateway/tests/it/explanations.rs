@@ -1,7 +1,10 @@
 //! Explanations by header, and problems in place of hyper's own responses.
 
 use http::Request;
-use ratewright_core::{Algorithm, AttributeName, Condition, Pattern, Policy, Quota, Refill, Selector};
+use ratewright_core::policy::{Condition, Pattern, Selector};
+use ratewright_core::query::AttributeName;
+use ratewright_core::quota::{Algorithm, Refill};
+use ratewright_core::{Policy, Quota};
 use ratewright_gateway::{ExplainTokens, Settings};
 use ratewright_http::{Dialect, IdentityRules, address::Proxies};
 

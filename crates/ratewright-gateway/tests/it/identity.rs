@@ -1,7 +1,9 @@
 //! Requests with ambiguous identity, and ordinary ones.
 
 use http::{HeaderName, Method, Request};
-use ratewright_core::{Algorithm, AttributeName, Policy, Quota, Refill};
+use ratewright_core::query::AttributeName;
+use ratewright_core::quota::{Algorithm, Refill};
+use ratewright_core::{Policy, Quota};
 use ratewright_gateway::Protocol;
 use ratewright_http::{Dialect, IdentityRules};
 

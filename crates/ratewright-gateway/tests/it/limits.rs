@@ -3,9 +3,10 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use ratewright_core::{
-    Algorithm, AttributeName, Counted, Micros, Policy, Quota, Refill, Selector, WindowStart,
-};
+use ratewright_core::policy::{Counted, Selector};
+use ratewright_core::query::AttributeName;
+use ratewright_core::quota::{Algorithm, Refill, WindowStart};
+use ratewright_core::{Micros, Policy, Quota};
 use ratewright_http::identify::TokenUser;
 use ratewright_http::jwt::{KeySet, TokenRules, Verifier};
 use ratewright_http::{Dialect, IdentityRules};

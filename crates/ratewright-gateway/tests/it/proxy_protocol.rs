@@ -5,7 +5,9 @@ use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ratewright_core::{Algorithm, AttributeName, Policy, Quota, Refill};
+use ratewright_core::query::AttributeName;
+use ratewright_core::quota::{Algorithm, Refill};
+use ratewright_core::{Policy, Quota};
 use ratewright_gateway::{AccessLog, AccessLogEntry, Settings};
 use ratewright_http::address::Proxies;
 use ratewright_http::{Dialect, IdentityRules};

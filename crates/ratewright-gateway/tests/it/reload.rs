@@ -4,7 +4,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use ratewright_core::{Algorithm, AttributeName, Policies, Policy, Quota, Refill, Selector};
+use ratewright_core::policy::Selector;
+use ratewright_core::query::AttributeName;
+use ratewright_core::quota::{Algorithm, Refill};
+use ratewright_core::{Policies, Policy, Quota};
 use ratewright_gateway::{Route, Settings, Snapshot};
 
 use crate::harness::{

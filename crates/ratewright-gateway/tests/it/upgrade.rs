@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use ratewright_core::{Algorithm, AttributeName, Policy, Quota, WindowStart};
+use ratewright_core::query::AttributeName;
+use ratewright_core::quota::{Algorithm, WindowStart};
+use ratewright_core::{Policy, Quota};
 use ratewright_gateway::{Route, Timeouts};
 
 use crate::harness::{Client, ScriptedServer, Setup, TestGateway, route, settings, text, wait_until};

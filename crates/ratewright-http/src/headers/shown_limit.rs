@@ -2,7 +2,10 @@
 
 use std::fmt;
 
-use ratewright_core::{Algorithm, Limit, Micros, Outcome, Quota, Refill, Standing};
+use ratewright_core::policy::Limit;
+use ratewright_core::quota::{Algorithm, Refill};
+use ratewright_core::store::{Outcome, Standing};
+use ratewright_core::{Micros, Quota};
 
 /// One limit, as the headers show it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,7 +1,10 @@
 use super::*;
 use crate::testing::{FRESH, FixedStore, NOW, decide, login, quota, spend, spent};
 use proptest::prelude::*;
-use ratewright_core::{Algorithm, Basis, Leak, Mode, Policy, Refill, WindowStart};
+use ratewright_core::Policy;
+use ratewright_core::policy::Mode;
+use ratewright_core::quota::{Algorithm, Leak, Refill, WindowStart};
+use ratewright_core::store::Basis;
 
 const BUCKET: Algorithm = Algorithm::TokenBucket(Refill::Smooth);
 

@@ -5,7 +5,9 @@ use std::sync::LazyLock;
 use http::{HeaderValue, Request};
 use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
 use proptest::prelude::*;
-use ratewright_core::{BucketName, Key, Part, Refill};
+use ratewright_core::policy::Part;
+use ratewright_core::quota::Refill;
+use ratewright_core::store::{BucketName, Key};
 use serde_json::{Value, json};
 
 use super::*;
@@ -53,7 +55,7 @@ fn client_key(peer: &str, lines: Lines<'_>) -> String {
     let (request, needs) = (request("/", lines), needs(&["user", "ip"]));
     let facts = identify(&request, peer.parse().unwrap(), &RULES, &needs, NOW);
     let part = Part::first_of(AttributeName::User, vec![AttributeName::Ip]);
-    let quota = quota(ratewright_core::Algorithm::TokenBucket(Refill::Smooth), "1/s", 1);
+    let quota = quota(ratewright_core::quota::Algorithm::TokenBucket(Refill::Smooth), "1/s", 1);
     let (name, attributes) = (BucketName::new("each", None, &quota, vec![part]), facts.attributes());
     let key = Key::new(&name, &attributes).unwrap();
     key.values().map(|value| value.to_string()).collect()

@@ -6,7 +6,7 @@
 //!     method=post 1/second         indented by two spaces: nested
 //! ```
 
-use ratewright_core::Algorithm;
+use ratewright_core::quota::Algorithm;
 use ratewright_rls_rules::{
     Descriptor, DescriptorError, Domains, DuplicateDomains, Entry, Matched, RateLimit,
 };

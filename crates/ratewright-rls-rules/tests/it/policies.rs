@@ -1,14 +1,16 @@
 //! The policies of descriptors.
 
 use expect_test::expect;
-use ratewright_core::{
-    Algorithm, Ask, Charges, Entrypoint, Micros, Mode, Policies, Query, Quota, Select, WindowStart,
-};
+use ratewright_core::policy::Mode;
+use ratewright_core::query::{Ask, Entrypoint, Select};
+use ratewright_core::quota::{Algorithm, WindowStart};
+use ratewright_core::store::Charges;
+use ratewright_core::{Micros, Policies, Query, Quota};
 use ratewright_rls_rules::{Matched, Unit};
 
 use crate::notation::{DOMAIN, domains, entries};
 
-fn query<'a>(names: &'a [&'a str], attributes: &'a [ratewright_core::Attribute<'a>]) -> Query<'a> {
+fn query<'a>(names: &'a [&'a str], attributes: &'a [ratewright_core::query::Attribute<'a>]) -> Query<'a> {
     Query {
         select: Select::Named(names),
         attributes,

@@ -1,6 +1,7 @@
 //! What the service answers, as the original does, and in what it differs.
 
-use ratewright_core::{Algorithm, Micros, Refill};
+use ratewright_core::Micros;
+use ratewright_core::quota::{Algorithm, Refill};
 use ratewright_rls::wire::{RateLimitDescriptor, RateLimitRequest, RateLimitUnit};
 use ratewright_rls::{Compat, HeaderFamily, Refunds, Refusal, RlsSettings};
 use ratewright_rls_rules::{Descriptor, RateLimit};

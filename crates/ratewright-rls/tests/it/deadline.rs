@@ -4,7 +4,9 @@ use std::convert::Infallible;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use ratewright_core::{Basis, Charge, Entrypoint, Key, Refund, Standing, Standings, Store};
+use ratewright_core::Store;
+use ratewright_core::query::Entrypoint;
+use ratewright_core::store::{Basis, Charge, Key, Refund, Standing, Standings};
 use ratewright_listen::Shutdown;
 use ratewright_rls::wire::{RateLimitDescriptor, RateLimitRequest, RateLimitResponse};
 use ratewright_rls::{Compat, GrpcService, Listening, Refunds, Refusal, RlsSettings, serve};

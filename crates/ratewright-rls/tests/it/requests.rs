@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use proptest::prelude::*;
-use ratewright_core::{Basis, Charge, Entrypoint, Key, Policies, Refund, Standings, Store};
+use ratewright_core::query::Entrypoint;
+use ratewright_core::store::{Basis, Charge, Key, Refund, Standings};
+use ratewright_core::{Policies, Store};
 use ratewright_rls::wire::{Code, RateLimitDescriptor, RateLimitRequest};
 use ratewright_rls::{Compat, Refunds, RlsSettings, RuleSet, override_policies};
 use ratewright_rls_rules::{Descriptor, Domains, DuplicateDomains};

@@ -4,10 +4,9 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use ratewright_core::{
-    Ask, Attribute, AttributeName, Entrypoint, Limiter, ManualClock, Micros, Policies, Query, Select, Store,
-    Timestamp, Unobserved,
-};
+use ratewright_core::decision::Unobserved;
+use ratewright_core::query::{Ask, Attribute, AttributeName, Entrypoint, Select};
+use ratewright_core::{Limiter, ManualClock, Micros, Policies, Query, Store, Timestamp};
 use ratewright_rls::wire::{
     Code, DescriptorStatus, Entry, RateLimitDescriptor, RateLimitOverride, RateLimitRequest,
     RateLimitResponse, RateLimitUnit, Unit,

@@ -4,10 +4,9 @@ use std::num::NonZeroU32;
 
 use expect_test::{Expect, expect};
 use http::Method;
-use ratewright_core::{
-    Algorithm, Ask, Attribute, AttributeName, Entrypoint, Limiter, ManualClock, Policies, Policy, Query,
-    Quota, Refill, Select, Timestamp, Verdict,
-};
+use ratewright_core::query::{Ask, Attribute, AttributeName, Entrypoint, Select};
+use ratewright_core::quota::{Algorithm, Refill};
+use ratewright_core::{Limiter, ManualClock, Policies, Policy, Query, Quota, Timestamp, Verdict};
 use ratewright_store::MemoryStore;
 use ratewright_telemetry::Histogram;
 use tower::ServiceExt;

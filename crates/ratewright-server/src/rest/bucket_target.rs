@@ -10,10 +10,12 @@ use std::sync::Arc;
 use axum::extract::Request;
 use http::StatusCode;
 use http_body::Body as _;
-use ratewright_core::{
-    Algorithm, Ask, Attribute, AttributeName, Basis, Decision, Entrypoint, Key, Limiter, Micros, Observe,
-    Part, Policies, Policy, Query, RequestId, Select, Store, Timestamp, Value,
-};
+use ratewright_core::decision::Observe;
+use ratewright_core::policy::Part;
+use ratewright_core::query::{Ask, Attribute, AttributeName, Entrypoint, RequestId, Select};
+use ratewright_core::quota::Algorithm;
+use ratewright_core::store::{Basis, Key, Value};
+use ratewright_core::{Decision, Limiter, Micros, Policies, Policy, Query, Store, Timestamp};
 use ratewright_http::{Problem, address, identify};
 use smallvec::SmallVec;
 

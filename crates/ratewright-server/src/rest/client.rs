@@ -16,10 +16,11 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 use http::{Response, StatusCode};
-use ratewright_core::{
-    Ask, Attribute, AttributeName, Decision, Entrypoint, Key, Limiter, Micros, Missing, Mode, Observe, Part,
-    Policies, Policy, Query, Select, Store,
-};
+use ratewright_core::decision::Observe;
+use ratewright_core::policy::{Missing, Mode, Part};
+use ratewright_core::query::{Ask, Attribute, AttributeName, Entrypoint, Select};
+use ratewright_core::store::Key;
+use ratewright_core::{Decision, Limiter, Micros, Policies, Policy, Query, Store};
 use ratewright_http::{Facts, IdentityRules, Problem};
 use serde::Serialize;
 use smallvec::SmallVec;

@@ -18,10 +18,12 @@ use std::num::NonZeroU32;
 
 use futures_util::future::join_all;
 use http::{HeaderValue, Response, StatusCode, header};
-use ratewright_core::{
-    Algorithm, Ask, AttributeName, Decision, Entrypoint, Limit, Limiter, LoadedPolicies, Micros, Observe,
-    Outcome, Policies, Policy, Query, RequestId, Standing, Store, Timestamp, Verdict,
-};
+use ratewright_core::decision::Observe;
+use ratewright_core::policy::{Limit, LoadedPolicies};
+use ratewright_core::query::{Ask, AttributeName, Entrypoint, RequestId};
+use ratewright_core::quota::Algorithm;
+use ratewright_core::store::{Outcome, Standing};
+use ratewright_core::{Decision, Limiter, Micros, Policies, Policy, Query, Store, Timestamp, Verdict};
 use ratewright_http::{Problem, ProblemContext, RateLimitHeaders};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -6,7 +6,10 @@
 use std::sync::Arc;
 
 use http::{Response, StatusCode};
-use ratewright_core::{Attribute, Basis, Key, Mode, Policies, Policy};
+use ratewright_core::policy::Mode;
+use ratewright_core::query::Attribute;
+use ratewright_core::store::{Basis, Key};
+use ratewright_core::{Policies, Policy};
 use ratewright_http::Problem;
 use serde::Serialize;
 

@@ -71,17 +71,17 @@ impl Algorithm {
 
     /// The policy behind ad hoc keys of this algorithm: it has the algorithm's name in the core.
     fn policy(self) -> &'static str {
-        ratewright_core::Algorithm::NAMES[self as usize]
+        ratewright_core::quota::Algorithm::NAMES[self as usize]
     }
 
     /// This API's name of an algorithm.
-    pub(super) fn of(algorithm: ratewright_core::Algorithm) -> Self {
+    pub(super) fn of(algorithm: ratewright_core::quota::Algorithm) -> Self {
         match algorithm {
-            ratewright_core::Algorithm::TokenBucket(_) => Self::TokenBucket,
-            ratewright_core::Algorithm::LeakyBucket(_) => Self::LeakyBucket,
-            ratewright_core::Algorithm::SlidingWindow => Self::SlidingWindow,
-            ratewright_core::Algorithm::SlidingWindowCounter => Self::SlidingWindowCounter,
-            ratewright_core::Algorithm::FixedWindow(_) => Self::FixedWindow,
+            ratewright_core::quota::Algorithm::TokenBucket(_) => Self::TokenBucket,
+            ratewright_core::quota::Algorithm::LeakyBucket(_) => Self::LeakyBucket,
+            ratewright_core::quota::Algorithm::SlidingWindow => Self::SlidingWindow,
+            ratewright_core::quota::Algorithm::SlidingWindowCounter => Self::SlidingWindowCounter,
+            ratewright_core::quota::Algorithm::FixedWindow(_) => Self::FixedWindow,
         }
     }
 
@@ -229,7 +229,7 @@ mod tests {
     fn the_names_are_those_of_the_core_in_capitals() {
         for algorithm in Algorithm::ALL {
             assert_eq!(algorithm.policy(), algorithm.name().to_lowercase());
-            let model = ratewright_core::Algorithm::named(algorithm.policy()).unwrap();
+            let model = ratewright_core::quota::Algorithm::named(algorithm.policy()).unwrap();
             assert_eq!(Algorithm::of(model), algorithm);
         }
     }

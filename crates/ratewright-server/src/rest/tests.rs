@@ -3,9 +3,11 @@
 use super::*;
 use crate::access::{Access, TokenDigest};
 use http::Method;
-use ratewright_core::AttributeName;
-use ratewright_core::{Algorithm, Mode, Policies, Policy, Quota, Refill, Selector};
+use ratewright_core::policy::{Mode, Selector};
+use ratewright_core::query::AttributeName;
+use ratewright_core::quota::{Algorithm, Refill};
 use ratewright_core::{ManualClock, Timestamp};
+use ratewright_core::{Policies, Policy, Quota};
 use ratewright_store::MemoryStore;
 use tower::ServiceExt;
 
@@ -218,7 +220,7 @@ async fn a_web_page_may_read_the_headers() {
 /// A caller that checks its own address has the same overrides as with `decide`: those of its header, or of its address.
 #[tokio::test]
 async fn a_callers_own_overrides_apply() {
-    use ratewright_core::{Condition, Pattern};
+    use ratewright_core::policy::{Condition, Pattern};
     let quota = |rate: &str| Quota::new(Algorithm::SlidingWindow, rate.parse().unwrap()).unwrap();
     let tier = AttributeName::Header("x-tier".to_owned());
     let premium = Condition::default().and_fits(tier, vec![Pattern::new("premium", None).unwrap()]);

@@ -1,7 +1,9 @@
 //! The responses of `check`, `remaining`, `reset` and `refund`.
 
 use http::{HeaderName, Response, StatusCode};
-use ratewright_core::{Basis, Decision, Limit, Timestamp, Verdict};
+use ratewright_core::policy::Limit;
+use ratewright_core::store::Basis;
+use ratewright_core::{Decision, Timestamp, Verdict};
 use ratewright_http::{HeaderStyle, Problem, RateLimitHeaders};
 use schemars::JsonSchema;
 use serde::Serialize;

@@ -6,7 +6,8 @@
 //! Five algorithms and two verdicts make ten series, which all start at zero so that `rate` sees the first denial. The
 //! number of requests is the number of durations; it is not counted separately.
 
-use ratewright_core::{Algorithm, Micros, Verdict};
+use ratewright_core::quota::Algorithm;
+use ratewright_core::{Micros, Verdict};
 use ratewright_telemetry::{Histogram, Reading};
 
 /// The algorithms, as the API writes them, in the order of the core.

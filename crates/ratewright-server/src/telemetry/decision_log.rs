@@ -6,7 +6,9 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use ratewright_core::{AttributeName, Decision, Mode, Query};
+use ratewright_core::policy::Mode;
+use ratewright_core::query::AttributeName;
+use ratewright_core::{Decision, Query};
 use ratewright_http::RateLimitHeaders;
 use ratewright_listen::LogThrottle;
 use tracing::{Level, debug, warn};

@@ -21,7 +21,10 @@ use std::sync::{Arc, OnceLock};
 
 use arc_swap::{ArcSwap, Guard};
 use parking_lot::Mutex;
-use ratewright_core::{Basis, Decision, Entrypoint, Mode, Policies, Verdict};
+use ratewright_core::policy::Mode;
+use ratewright_core::query::Entrypoint;
+use ratewright_core::store::Basis;
+use ratewright_core::{Decision, Policies, Verdict};
 
 use super::{PolicyVerdict, policy_verdicts};
 

@@ -13,7 +13,10 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use ratewright_core::{AttributeName, Basis, Decision, Micros, Mode, Query, Timestamp};
+use ratewright_core::policy::Mode;
+use ratewright_core::query::AttributeName;
+use ratewright_core::store::Basis;
+use ratewright_core::{Decision, Micros, Query, Timestamp};
 
 use super::top_clients::TopClients;
 use super::{Truncated, denial_summary, policy_verdicts, push_truncated, write_client};

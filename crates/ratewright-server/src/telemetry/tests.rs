@@ -3,10 +3,10 @@
 use std::num::NonZeroU32;
 
 use expect_test::{Expect, expect};
-use ratewright_core::{
-    Algorithm, Attribute, Entrypoint, Limiter, ManualClock, Micros, Missing, Mode, Policies, Quota, Refill,
-    Select, Selector, Timestamp,
-};
+use ratewright_core::policy::{Missing, Mode, Selector};
+use ratewright_core::query::{Attribute, Entrypoint, Select};
+use ratewright_core::quota::{Algorithm, Refill};
+use ratewright_core::{Limiter, ManualClock, Micros, Policies, Quota, Timestamp};
 use ratewright_store::MemoryStore;
 
 use super::denials::RECENT_MAX;

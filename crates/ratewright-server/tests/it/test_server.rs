@@ -5,9 +5,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ratewright_core::{
-    Algorithm, AttributeName, Limiter, ManualClock, Policies, Policy, Quota, Refill, Selector,
-};
+use ratewright_core::policy::Selector;
+use ratewright_core::query::AttributeName;
+use ratewright_core::quota::{Algorithm, Refill};
+use ratewright_core::{Limiter, ManualClock, Policies, Policy, Quota};
 use ratewright_listen::Shutdown;
 use ratewright_server::{ConnectionSetup, Listening, Settings, guard, rest, serve};
 use ratewright_store::MemoryStore;

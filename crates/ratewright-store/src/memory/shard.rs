@@ -16,7 +16,8 @@ use ratewright_core::algorithm::sliding_counter::SlidingCounter;
 use ratewright_core::algorithm::sliding_log::SlidingLog;
 use ratewright_core::algorithm::stepped::Stepped;
 use ratewright_core::algorithm::token_bucket::TokenBucket;
-use ratewright_core::{Algorithm, Leak, Quota, Refill, Timestamp};
+use ratewright_core::quota::{Algorithm, Leak, Refill};
+use ratewright_core::{Quota, Timestamp};
 
 use super::changed::{Origin, WrittenUnder};
 use super::fair::KeysByLimit;
@@ -304,7 +305,8 @@ impl Shard {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ratewright_core::{Micros, WindowStart};
+    use ratewright_core::Micros;
+    use ratewright_core::quota::WindowStart;
 
     /// Keys of one home lie in one chain, in which each removal moves the next key to the place that was just looked at.
     #[test]

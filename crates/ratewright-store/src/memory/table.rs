@@ -131,7 +131,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use ratewright_core::algorithm::fixed_window::FixedWindow;
-    use ratewright_core::{Algorithm, Quota, Timestamp, WindowStart};
+    use ratewright_core::quota::{Algorithm, WindowStart};
+    use ratewright_core::{Quota, Timestamp};
     use std::collections::BTreeMap;
 
     /// Keys whose homes crowd, also around the end of the table.

@@ -19,10 +19,10 @@
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use ratewright_core::{
-    Act, Attribute, AttributeName, Basis, BucketName, Charge, Key, LimitId, Micros, OnFailure, Outcome,
-    Quota, Refund, Standing, Standings,
-};
+use ratewright_core::policy::{LimitId, OnFailure};
+use ratewright_core::query::{Attribute, AttributeName};
+use ratewright_core::store::{Act, Basis, BucketName, Charge, Key, Outcome, Refund, Standing, Standings};
+use ratewright_core::{Micros, Quota};
 use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
@@ -207,7 +207,7 @@ impl Owned {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ratewright_core::Algorithm;
+    use ratewright_core::quota::Algorithm;
 
     /// A user whose name equals another client's address must not make two nodes look like one: Redis would reject the call.
     #[test]

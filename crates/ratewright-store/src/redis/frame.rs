@@ -29,9 +29,9 @@ use ratewright_core::algorithm::stepped::Stepped;
 use ratewright_core::algorithm::token_bucket::TokenBucket;
 use ratewright_core::algorithm::{Bucket, Demand, Fit, Level};
 use ratewright_core::quantity::Moment;
-use ratewright_core::{
-    Act, Algorithm, Basis, Charge, Leak, Micros, Quota, Refill, Refund, Standings, Timestamp, WindowStart,
-};
+use ratewright_core::quota::{Algorithm, Leak, Refill, WindowStart};
+use ratewright_core::store::{Act, Basis, Charge, Refund, Standings};
+use ratewright_core::{Micros, Quota, Timestamp};
 use redis::Value;
 use smallvec::SmallVec;
 

@@ -22,7 +22,9 @@
 
 use aws_lc_rs::digest::{SHA256, digest};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use ratewright_core::{AttributeName, Key, Part, Value};
+use ratewright_core::policy::Part;
+use ratewright_core::query::AttributeName;
+use ratewright_core::store::{Key, Value};
 use ratewright_telemetry::sounds_secret;
 
 /// The characters that are encoded in a value.
@@ -141,7 +143,10 @@ fn is_hidden(value: &Value<'_>, part: &Part) -> bool {
 mod tests {
     use super::*;
     use expect_test::{Expect, expect};
-    use ratewright_core::{Algorithm, Attribute, BucketName, Quota, Refill};
+    use ratewright_core::Quota;
+    use ratewright_core::query::Attribute;
+    use ratewright_core::quota::{Algorithm, Refill};
+    use ratewright_core::store::BucketName;
 
     #[track_caller]
     fn check(quota_name: Option<&str>, values: &[&str], is_tagged: bool, expected: Expect) {

@@ -1,7 +1,8 @@
 //! What each algorithm promises never to exceed.
 
 use proptest::prelude::*;
-use ratewright_core::{Algorithm, Quota, Refill};
+use ratewright_core::Quota;
+use ratewright_core::quota::{Algorithm, Refill};
 
 /// The most that may be spent in a stretch in which so much time passes.
 fn bound(quota: &Quota, passed: u64) -> u128 {

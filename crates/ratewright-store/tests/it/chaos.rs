@@ -7,10 +7,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use ratewright_core::{
-    Algorithm, Attribute, AttributeName, Basis, BucketName, Charge, Key, LimitId, Micros, OnFailure, Outcome,
-    Part, Quota, Refill, Share, Standing, Standings, Store,
-};
+use ratewright_core::policy::{LimitId, OnFailure, Part};
+use ratewright_core::query::{Attribute, AttributeName};
+use ratewright_core::quota::{Algorithm, Refill, Share};
+use ratewright_core::store::{Basis, BucketName, Charge, Key, Outcome, Standing, Standings};
+use ratewright_core::{Micros, Quota, Store};
 use ratewright_lab::{Cluster, Fault, Proxy, Redis, Sentinel, wait_until};
 use ratewright_store::{
     Failover, FailoverSettings, LocalShare, RedisSettings, RedisStore, Servers, SystemClock,

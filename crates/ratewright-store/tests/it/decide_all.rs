@@ -6,11 +6,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use proptest::prelude::*;
+use ratewright_core::decision::Observe;
 use ratewright_core::joint::{GiveBack, JointDecision, JointQuery, JointQuota, JointTerms, Veto};
+use ratewright_core::policy::Mode;
+use ratewright_core::query::{Ask, Attribute, AttributeName, Entrypoint, Select};
+use ratewright_core::quota::{Algorithm, Refill};
+use ratewright_core::store::{Basis, Charge, Key, Refund, Standings};
 use ratewright_core::{
-    Algorithm, Ask, Attribute, AttributeName, Basis, Charge, Decision, Entrypoint, Key, Limiter, ManualClock,
-    Micros, Mode, Observe, Policies, Policy, Query, Quota, Refill, Refund, Select, Standings, Store,
-    Timestamp, Verdict,
+    Decision, Limiter, ManualClock, Micros, Policies, Policy, Query, Quota, Store, Timestamp, Verdict,
 };
 use ratewright_store::MemoryStore;
 
@@ -323,7 +326,7 @@ fn a_report_past_its_limit_is_not_observed_as_a_denial() {
 fn a_query_that_cannot_be_counted_denies_the_request() {
     let quota = || Quota::per_hour(5);
     let strict = Policy::new("user", quota()).unwrap().by(&[AttributeName::User]);
-    let strict = strict.with_missing(ratewright_core::Missing::Deny);
+    let strict = strict.with_missing(ratewright_core::policy::Missing::Deny);
     let all = vec![Policy::new("other", quota()).unwrap().by(&[AttributeName::Ip]), strict];
     let store = MemoryStore::new(ManualClock::default(), 10);
     let limiter = Limiter::observed(Policies::new(all).unwrap(), store, Seen::default());

@@ -1,9 +1,9 @@
 //! Examples at the edges of the laws: each a case that was once wrong, or could be read two ways.
 
 use ratewright_core::quantity::TIME_MAX;
-use ratewright_core::{
-    Act, Algorithm, Leak, Micros, Outcome, Quota, Refill, Standing, Timestamp, Verdict, WindowStart,
-};
+use ratewright_core::quota::{Algorithm, Leak, Refill, WindowStart};
+use ratewright_core::store::{Act, Outcome, Standing};
+use ratewright_core::{Micros, Quota, Timestamp, Verdict};
 
 use super::World;
 use crate::bounds::check_never_over;

@@ -4,10 +4,11 @@ use std::collections::HashMap;
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ratewright_core::{
-    Act, Algorithm, Attribute, AttributeName, BucketName, Charge, Key, LimitId, Micros, OnFailure, Outcome,
-    Part, Quota, Refill, Standings, Store,
-};
+use ratewright_core::policy::{LimitId, OnFailure, Part};
+use ratewright_core::query::{Attribute, AttributeName};
+use ratewright_core::quota::{Algorithm, Refill};
+use ratewright_core::store::{Act, BucketName, Charge, Key, Outcome, Standings};
+use ratewright_core::{Micros, Quota, Store};
 use ratewright_lab::{Redis, wait_until};
 use ratewright_store::{RedisStore, Servers};
 

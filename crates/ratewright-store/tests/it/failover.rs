@@ -4,11 +4,13 @@ use std::convert::Infallible;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use ratewright_core::{
-    Act, Algorithm, Attribute, AttributeName, Basis, BucketName, Charge, Clock, Key, LimitId, ManualClock,
-    Micros, OnFailure, Outcome, Part, Quota, Receipt, Refill, Refund, Share, Standing, Standings, Store,
-    Timestamp, Verdict, WindowStart,
+use ratewright_core::policy::{LimitId, OnFailure, Part};
+use ratewright_core::query::{Attribute, AttributeName};
+use ratewright_core::quota::{Algorithm, Refill, Share, WindowStart};
+use ratewright_core::store::{
+    Act, Basis, BucketName, Charge, Key, Outcome, Receipt, Refund, Standing, Standings,
 };
+use ratewright_core::{Clock, ManualClock, Micros, Quota, Store, Timestamp, Verdict};
 use ratewright_lab::{Fault, Proxy, Redis, wait_until};
 use ratewright_store::{Failover, FailoverSettings, LocalShare, Peers, RedisStore, Servers, StoreError};
 

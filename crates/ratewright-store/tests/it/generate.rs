@@ -5,7 +5,8 @@ use std::num::NonZeroU32;
 
 use proptest::prelude::*;
 use ratewright_core::quantity::{TIME_MAX, YEAR};
-use ratewright_core::{Algorithm, Leak, Micros, Quota, Rate, Refill, Timestamp, WindowStart};
+use ratewright_core::quota::{Algorithm, Leak, Rate, Refill, WindowStart};
+use ratewright_core::{Micros, Quota, Timestamp};
 
 /// How time moves before a visit, in terms of the quota it meets.
 #[derive(Clone, Copy, Debug)]

@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use proptest::prelude::*;
-use ratewright_core::{Algorithm, Leak, ManualClock, Micros, Outcome, Quota, Timestamp};
+use ratewright_core::quota::{Algorithm, Leak};
+use ratewright_core::store::Outcome;
+use ratewright_core::{ManualClock, Micros, Quota, Timestamp};
 use ratewright_store::KeyedLimiter;
 
 use crate::generate::{cost, quotas, starts, visits};

@@ -1,13 +1,15 @@
 //! The laws that every store keeps, for every algorithm, over random quotas and histories.
 
 use proptest::prelude::*;
-use ratewright_core::{Algorithm, Micros, Outcome, Quota, Receipt, Refill, Standing, Timestamp, WindowStart};
+use ratewright_core::quota::{Algorithm, Refill, WindowStart};
+use ratewright_core::store::{Outcome, Receipt, Standing};
+use ratewright_core::{Micros, Quota, Timestamp};
 
 use super::{World, config};
 use crate::bounds::check_never_over;
 use crate::generate::{Visit, algorithms, cost, gaps, quotas, quotas_of, quotas_on_one_key, starts, visits};
 use crate::world::{Gate, take, trial};
-use ratewright_core::Act;
+use ratewright_core::store::Act;
 
 /// A paid charge: when, and how many units.
 type Paid = (Timestamp, u32);

@@ -4,10 +4,13 @@ use std::convert::Infallible;
 use std::num::NonZeroU32;
 use std::sync::Mutex;
 
+use ratewright_core::decision::Observe;
+use ratewright_core::policy::{Mode, OnFailure};
+use ratewright_core::query::{Ask, Attribute, AttributeName, Entrypoint, Select};
+use ratewright_core::quota::{Algorithm, Leak, Refill};
+use ratewright_core::store::{Basis, Charge, Key, Refund, Standings};
 use ratewright_core::{
-    Algorithm, Ask, Attribute, AttributeName, Basis, Charge, Decision, Entrypoint, Key, Leak, Limiter,
-    ManualClock, Micros, Mode, Observe, OnFailure, Policies, Policy, Query, Quota, Refill, Refund, Select,
-    Standings, Store, Timestamp, Verdict,
+    Decision, Limiter, ManualClock, Micros, Policies, Policy, Query, Quota, Store, Timestamp, Verdict,
 };
 use ratewright_store::MemoryStore;
 

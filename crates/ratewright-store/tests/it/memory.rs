@@ -2,10 +2,11 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ratewright_core::{
-    Act, Algorithm, Attribute, AttributeName, BucketName, Charge, Clock, Key, Leak, LimitId, ManualClock,
-    Micros, OnFailure, Outcome, Part, Quota, Refill, Standings, Store, Timestamp, WindowStart,
-};
+use ratewright_core::policy::{LimitId, OnFailure, Part};
+use ratewright_core::query::{Attribute, AttributeName};
+use ratewright_core::quota::{Algorithm, Leak, Refill, WindowStart};
+use ratewright_core::store::{Act, BucketName, Charge, Key, Outcome, Standings};
+use ratewright_core::{Clock, ManualClock, Micros, Quota, Store, Timestamp};
 use ratewright_store::{MemoryStore, SystemClock};
 
 use crate::bounds::check_never_over;

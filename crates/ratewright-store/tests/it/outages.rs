@@ -2,11 +2,11 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use ratewright_core::{
-    Algorithm, Attribute, AttributeName, Basis, BucketName, Charge, Key, Leak, LimitId, ManualClock, Micros,
-    OnFailure, Outcome, Part, Quota, Receipt, Refill, Refund, Standing, Standings, Store, Timestamp,
-    WindowStart,
-};
+use ratewright_core::policy::{LimitId, OnFailure, Part};
+use ratewright_core::query::{Attribute, AttributeName};
+use ratewright_core::quota::{Algorithm, Leak, Refill, WindowStart};
+use ratewright_core::store::{Basis, BucketName, Charge, Key, Outcome, Receipt, Refund, Standing, Standings};
+use ratewright_core::{ManualClock, Micros, Quota, Store, Timestamp};
 use ratewright_store::{Failover, FailoverSettings, LocalShare, Peers, StoreError};
 
 use crate::redis::quota;

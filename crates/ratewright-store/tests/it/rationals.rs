@@ -3,7 +3,9 @@
 use num_bigint::BigInt;
 use num_rational::BigRational;
 use proptest::prelude::*;
-use ratewright_core::{Algorithm, Leak, Outcome, Quota, Refill};
+use ratewright_core::Quota;
+use ratewright_core::quota::{Algorithm, Leak, Refill};
+use ratewright_core::store::Outcome;
 
 use super::World;
 use crate::generate::{cost, quotas_of, starts, visits};

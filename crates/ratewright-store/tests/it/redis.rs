@@ -7,10 +7,11 @@ mod stored;
 
 use std::time::Duration;
 
-use ratewright_core::{
-    Act, Algorithm, Attribute, AttributeName, Basis, BucketName, Charge, Key, LimitId, Micros, OnFailure,
-    Outcome, Part, Quota, Refill, Standing, Standings, Store,
-};
+use ratewright_core::policy::{LimitId, OnFailure, Part};
+use ratewright_core::query::{Attribute, AttributeName};
+use ratewright_core::quota::{Algorithm, Refill};
+use ratewright_core::store::{Act, Basis, BucketName, Charge, Key, Outcome, Standing, Standings};
+use ratewright_core::{Micros, Quota, Store};
 use ratewright_lab::{Redis, wait_until};
 use ratewright_store::{RedisSettings, RedisStore, Servers, StoreError};
 

@@ -3,7 +3,9 @@
 use std::num::NonZeroU32;
 
 use expect_test::{Expect, expect};
-use ratewright_core::{Algorithm, Leak, Micros, Outcome, Quota, Refill, Standing, Timestamp, WindowStart};
+use ratewright_core::quota::{Algorithm, Leak, Refill, WindowStart};
+use ratewright_core::store::{Outcome, Standing};
+use ratewright_core::{Micros, Quota, Timestamp};
 
 use super::World;
 use crate::world::{Gate, take};

@@ -3,10 +3,11 @@
 use std::num::NonZeroU32;
 
 use proptest::prelude::*;
-use ratewright_core::{
-    Act, Algorithm, Ask, Attribute, AttributeName, Charges, Condition, Entrypoint, Micros, Outcome, Pattern,
-    Policies, Policy, Query, Quota, Rate, Refill, Select, Timestamp,
-};
+use ratewright_core::policy::{Condition, Pattern};
+use ratewright_core::query::{Ask, Attribute, AttributeName, Entrypoint, Select};
+use ratewright_core::quota::{Algorithm, Rate, Refill};
+use ratewright_core::store::{Act, Charges, Outcome};
+use ratewright_core::{Micros, Policies, Policy, Query, Quota, Timestamp};
 
 use super::{World, config};
 use crate::bounds::{check_never_over, check_never_over_together};

@@ -5,10 +5,11 @@ mod refunds;
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
-use ratewright_core::{
-    Act, Algorithm, Attribute, AttributeName, BucketName, Charge, Key, LimitId, Micros, OnFailure, Outcome,
-    Part, Quota, Refill, Standings, Store,
-};
+use ratewright_core::policy::{LimitId, OnFailure, Part};
+use ratewright_core::query::{Attribute, AttributeName};
+use ratewright_core::quota::{Algorithm, Refill};
+use ratewright_core::store::{Act, BucketName, Charge, Key, Outcome, Standings};
+use ratewright_core::{Micros, Quota, Store};
 use ratewright_lab::{Cluster, Redis, Sentinel, wait_until, write_certificates};
 use ratewright_store::redis::Certificates;
 use ratewright_store::{RedisStore, Servers, StoreError};

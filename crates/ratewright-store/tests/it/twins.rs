@@ -2,10 +2,9 @@
 
 use proptest::prelude::*;
 use ratewright_core::quantity::TIME_MAX;
-use ratewright_core::{
-    Act, Algorithm, Basis, Leak, Micros, Outcome, Quota, Rate, Receipt, Refill, Standing, Timestamp,
-    WindowStart,
-};
+use ratewright_core::quota::{Algorithm, Leak, Rate, Refill, WindowStart};
+use ratewright_core::store::{Act, Basis, Outcome, Receipt, Standing};
+use ratewright_core::{Micros, Quota, Timestamp};
 
 use crate::generate::{Gap, algorithms, cost, gaps, quotas_of, starts};
 use crate::world::{Gate, MemoryWorld, RedisWorld, take, trial};

@@ -10,10 +10,12 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use crate::generate::{Gap, lasts};
-use ratewright_core::{
-    Act, Attribute, AttributeName, Basis, BucketName, Charge, Key, LimitId, ManualClock, Micros, OnFailure,
-    Outcome, Part, Quota, Receipt, Refund, Standing, Standings, Store, Timestamp,
+use ratewright_core::policy::{LimitId, OnFailure, Part};
+use ratewright_core::query::{Attribute, AttributeName};
+use ratewright_core::store::{
+    Act, Basis, BucketName, Charge, Key, Outcome, Receipt, Refund, Standing, Standings,
 };
+use ratewright_core::{ManualClock, Micros, Quota, Store, Timestamp};
 use ratewright_lab::Redis;
 use ratewright_store::{MemoryStore, RedisSettings, RedisStore, Servers};
 use tokio::runtime::Runtime;

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use http::{HeaderName, HeaderValue, Method, Request, Response};
 use jsonwebtoken::{EncodingKey, Header, encode};
-use ratewright_core::{AttributeName, Condition, Cost, Limiter, Pattern, Policies, Policy, Selector};
+use ratewright_core::policy::{Condition, Cost, Pattern, Selector};
+use ratewright_core::query::AttributeName;
+use ratewright_core::{Limiter, Policies, Policy};
 use ratewright_http::address::Proxies;
 use ratewright_http::identify::{AmbiguousPaths, TokenUser};
 use ratewright_http::jwt::{KeySet, TokenRules, Verifier};

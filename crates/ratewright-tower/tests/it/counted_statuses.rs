@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use http::{Request, Response, StatusCode};
-use ratewright_core::{Counted, Limiter, Policies, Policy, Store};
+use ratewright_core::policy::Counted;
+use ratewright_core::{Limiter, Policies, Policy, Store};
 use ratewright_store::MemoryStore;
 use ratewright_tower::RateLimitLayer;
 use tokio::sync::Barrier;

@@ -6,7 +6,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
-use ratewright_core::{Algorithm, AttributeName, Condition, Mode, Policies, Policy, WindowStart};
+use ratewright_core::policy::{Condition, Mode};
+use ratewright_core::query::AttributeName;
+use ratewright_core::quota::{Algorithm, WindowStart};
+use ratewright_core::{Policies, Policy};
 use ratewright_tower::{InFlightLayer, Peer, PermitBody, PermitLimiter, Permits, RateLimitLayer};
 use tokio::sync::mpsc;
 use tower::{Layer, ServiceBuilder, ServiceExt};

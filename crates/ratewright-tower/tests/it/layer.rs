@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use http::{HeaderValue, Request, Response, StatusCode, header};
-use ratewright_core::{
-    Algorithm, AttributeName, Condition, Cost, Decision, Entrypoint, Limiter, Micros, Mode, Pattern,
-    Policies, Policy, Refill, Selector, Store, Verdict,
-};
+use ratewright_core::policy::{Condition, Cost, Mode, Pattern, Selector};
+use ratewright_core::query::{AttributeName, Entrypoint};
+use ratewright_core::quota::{Algorithm, Refill};
+use ratewright_core::{Decision, Limiter, Micros, Policies, Policy, Store, Verdict};
 use ratewright_http::address::Proxies;
 use ratewright_http::{Dialect, IdentityRules};
 use ratewright_store::MemoryStore;
@@ -246,13 +246,13 @@ async fn headers_of_the_services_own_limits_are_never_loosened() {
 
 /// A query for all policies of client 1.
 fn query_of_client_1() -> ratewright_core::Query<'static> {
-    const CLIENT: [ratewright_core::Attribute<'static>; 1] =
-        [ratewright_core::Attribute { name: AttributeName::Ip, value: "192.0.2.1" }];
+    const CLIENT: [ratewright_core::query::Attribute<'static>; 1] =
+        [ratewright_core::query::Attribute { name: AttributeName::Ip, value: "192.0.2.1" }];
     ratewright_core::Query {
-        select: ratewright_core::Select::Covering(&[]),
+        select: ratewright_core::query::Select::Covering(&[]),
         attributes: &CLIENT,
         address: None,
-        ask: ratewright_core::Ask::Look(0),
+        ask: ratewright_core::query::Ask::Look(0),
         patience: Micros::ZERO,
         id: None,
         entrypoint: Entrypoint::Tower,

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use http::{Method, Request, Response, StatusCode};
 use jsonwebtoken::{EncodingKey, Header, encode};
-use ratewright_core::{AttributeName, Condition, Limiter, Pattern, Policies, Policy, Selector};
+use ratewright_core::policy::{Condition, Pattern, Selector};
+use ratewright_core::query::AttributeName;
+use ratewright_core::{Limiter, Policies, Policy};
 use ratewright_http::identify::TokenUser;
 use ratewright_http::jwt::{KeySet, TokenRules, Verifier};
 use ratewright_http::{Dialect, IdentityRules};

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{Request, Response};
-use ratewright_core::{Algorithm, AttributeName, Leak, Limiter, Policies, Policy, Store};
+use ratewright_core::query::AttributeName;
+use ratewright_core::quota::{Algorithm, Leak};
+use ratewright_core::{Limiter, Policies, Policy, Store};
 use ratewright_store::MemoryStore;
 use ratewright_tower::RateLimitLayer;
 use tokio::time::{Instant, timeout};

@@ -4,7 +4,10 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use http::{Request, Response, StatusCode};
-use ratewright_core::{AttributeName, Cost, Limiter, Policies, Policy, Store, Taken};
+use ratewright_core::decision::Taken;
+use ratewright_core::policy::Cost;
+use ratewright_core::query::AttributeName;
+use ratewright_core::{Limiter, Policies, Policy, Store};
 use ratewright_store::MemoryStore;
 use ratewright_tower::{BodyMeter, RateLimitLayer, RequestReader};
 use tower::{Layer, ServiceExt};

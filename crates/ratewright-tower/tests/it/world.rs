@@ -8,10 +8,10 @@ use http::header::HOST;
 use http::uri::Authority;
 use http::{HeaderMap, HeaderValue, Request, Response, Uri, Version};
 use http_body_util::BodyExt;
-use ratewright_core::{
-    Algorithm, AttributeName, Basis, Charge, Key, Limiter, ManualClock, Policies, Policy, Quota, Refill,
-    Refund, Standings, Store, Timestamp,
-};
+use ratewright_core::query::AttributeName;
+use ratewright_core::quota::{Algorithm, Refill};
+use ratewright_core::store::{Basis, Charge, Key, Refund, Standings};
+use ratewright_core::{Limiter, ManualClock, Policies, Policy, Quota, Store, Timestamp};
 use ratewright_store::MemoryStore;
 use ratewright_tower::{Peer, RequestReader};
 

@@ -17,7 +17,7 @@ use std::convert::Infallible;
 use std::fmt;
 use std::str::FromStr;
 
-use ratewright_core::Algorithm;
+use ratewright_core::quota::Algorithm;
 
 /// A policy or an algorithm, and the values of a key.
 #[derive(Clone, PartialEq, Eq, Debug)]

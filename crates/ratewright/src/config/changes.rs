@@ -15,7 +15,9 @@ mod zero_rules;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use ratewright_core::{Algorithm, Mode, Policy};
+use ratewright_core::Policy;
+use ratewright_core::policy::Mode;
+use ratewright_core::quota::Algorithm;
 use serde::Serialize;
 use serde_json::Value;
 

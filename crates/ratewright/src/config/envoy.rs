@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ratewright_core::Mode;
+use ratewright_core::policy::Mode;
 use ratewright_rls::{Compat, HeaderFamily, Listening, RlsSettings};
 use ratewright_rls_rules::{Domains, DuplicateDomains};
 

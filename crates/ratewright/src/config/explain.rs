@@ -15,10 +15,10 @@ use std::fmt::Write;
 use std::ops::RangeInclusive;
 
 use ratewright_config::values::span;
-use ratewright_core::{
-    Algorithm, AttributeName, Condition, Cost, Leak, Limit, Micros, Missing, Mode, OnFailure, OtherTerms,
-    Part, Policies, Policy, Quota, Refill, Selector, WindowStart,
-};
+use ratewright_core::policy::{Condition, Cost, Limit, Missing, Mode, OnFailure, OtherTerms, Part, Selector};
+use ratewright_core::query::AttributeName;
+use ratewright_core::quota::{Algorithm, Leak, Refill, WindowStart};
+use ratewright_core::{Micros, Policies, Policy, Quota};
 use ratewright_gateway::Routes;
 use ratewright_http::path::Case;
 use ratewright_telemetry::sounds_secret;

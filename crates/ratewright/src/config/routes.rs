@@ -4,7 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use http::HeaderValue;
-use ratewright_core::{Algorithm, AttributeName, Pattern, Policies, Policy};
+use ratewright_core::policy::Pattern;
+use ratewright_core::query::AttributeName;
+use ratewright_core::quota::Algorithm;
+use ratewright_core::{Policies, Policy};
 use ratewright_gateway::{HostPolicy, Match, PathPattern, Route, RouteError, Routes, Settings};
 use ratewright_http::path::Case;
 

@@ -11,7 +11,9 @@
 //!
 //! The file is separate so that an edit of the manifests or of the policy file is noticed.
 
-use ratewright_core::{Algorithm, Micros, Mode, Policy, Quota, Rate};
+use ratewright_core::policy::Mode;
+use ratewright_core::quota::{Algorithm, Rate};
+use ratewright_core::{Micros, Policy, Quota};
 
 use super::findings::Findings;
 use super::manifests::{ManifestObject, Manifests};
@@ -253,7 +255,7 @@ fn check_quota(of: &str, policy: &Policy, expected: &ManifestNode, findings: &mu
         let has_algorithm = algorithm.is_none_or(|name| quota.algorithm().name() == name);
         quota.rate() == rate && u64::from(quota.capacity().get()) == burst && has_algorithm
     };
-    let mut quotas = policy.limits().iter().map(ratewright_core::Limit::quota);
+    let mut quotas = policy.limits().iter().map(ratewright_core::policy::Limit::quota);
     if quotas.any(is_expected) {
         return;
     }
@@ -262,7 +264,7 @@ fn check_quota(of: &str, policy: &Policy, expected: &ManifestNode, findings: &mu
         let name = algorithm.map(|_| format!(" by {name}"));
         format!("{rate}{}{}", burst.unwrap_or_default(), name.unwrap_or_default())
     };
-    let found = policy.limits().iter().map(ratewright_core::Limit::quota);
+    let found = policy.limits().iter().map(ratewright_core::policy::Limit::quota);
     let found =
         found.map(|quota| words(quota.rate(), quota.capacity().get().into(), quota.algorithm().name()));
     let found = found.collect::<Vec<_>>().join(" and ");

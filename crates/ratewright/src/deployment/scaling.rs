@@ -237,7 +237,8 @@ pub(super) fn check_store(
 
 /// True for a policy in the policy file; false for the built-in policies of ad hoc keys, and for limit overrides in Envoy's requests.
 fn is_written(policy: &ratewright_core::Policy) -> bool {
-    !ratewright_core::Algorithm::NAMES.contains(&policy.name()) && !ratewright_rls::is_override_policy(policy)
+    !ratewright_core::quota::Algorithm::NAMES.contains(&policy.name())
+        && !ratewright_rls::is_override_policy(policy)
 }
 
 /// Reports a disruption budget that blocks every eviction.

@@ -1,4 +1,5 @@
-use ratewright_core::{Pattern, Quota};
+use ratewright_core::Quota;
+use ratewright_core::policy::Pattern;
 
 use super::*;
 

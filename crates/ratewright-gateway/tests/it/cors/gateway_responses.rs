@@ -1,6 +1,7 @@
 //! Responses of the gateway itself: a script must be able to read why it was rejected.
 
-use ratewright_core::{Missing, WindowStart};
+use ratewright_core::policy::Missing;
+use ratewright_core::quota::WindowStart;
 use ratewright_gateway::{Balance, Health, Protocol, Timeouts, Upstream};
 
 use super::*;
@@ -40,7 +41,7 @@ async fn denials_have_cors_headers() {
 #[tokio::test]
 async fn a_denial_in_shadow_mode_changes_nothing() {
     let server = plain().await;
-    let policy = bucket(1).in_mode(ratewright_core::Mode::Shadow);
+    let policy = bucket(1).in_mode(ratewright_core::policy::Mode::Shadow);
     let gateway = started(vec![policy], Vec::new(), shared(&server)).await;
     for _ in 0..3 {
         see(&gateway, &get(APP)).await.assert_readable(200, APP);

@@ -7,7 +7,8 @@ use std::fmt;
 use std::net::IpAddr;
 
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
-use ratewright_core::{AttributeName, Timestamp};
+use ratewright_core::Timestamp;
+use ratewright_core::query::AttributeName;
 use ratewright_http::address::{AddressOrigin, client_address};
 use ratewright_http::correlation::given_id_in;
 use ratewright_http::identify::{AmbiguousPaths, METHOD_OVERRIDES, Token, is_by_token};

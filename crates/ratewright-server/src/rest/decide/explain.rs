@@ -12,10 +12,11 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use http::{HeaderMap, Response, StatusCode};
-use ratewright_core::{
-    Ask, AttributeName, Decision, Entrypoint, Explained, Finding, Key, Micros, Mode, Observe, Outcome,
-    Policies, Policy, Query, Standing, Store, Verdict,
-};
+use ratewright_core::decision::Observe;
+use ratewright_core::policy::{Explained, Finding, Mode};
+use ratewright_core::query::{Ask, AttributeName, Entrypoint};
+use ratewright_core::store::{Key, Outcome, Standing};
+use ratewright_core::{Decision, Micros, Policies, Policy, Query, Store, Verdict};
 use ratewright_http::{Facts, Problem, RateLimitHeaders, explain};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -296,7 +297,7 @@ impl ExplainedPolicy {
     fn of(
         explained: &Explained<'_>,
         query: &Query<'_>,
-        standings: &[(&Policy, &ratewright_core::Limit, &Standing)],
+        standings: &[(&Policy, &ratewright_core::policy::Limit, &Standing)],
     ) -> Self {
         let policy = explained.policy;
         let own = standings.iter().filter(|(other, ..)| other.name() == policy.name());
@@ -357,7 +358,7 @@ impl ExplainedPolicy {
 
     /// True for a policy behind ad hoc keys, which covers no request.
     fn is_ad_hoc(&self) -> bool {
-        ratewright_core::Algorithm::named(&self.policy).is_some()
+        ratewright_core::quota::Algorithm::named(&self.policy).is_some()
     }
 }
 
@@ -397,7 +398,7 @@ impl KnownAttribute {
     /// The values and the origin of an attribute.
     pub(super) fn of(name: AttributeName<&str>, facts: &Facts<'_>, from: String) -> Self {
         let shown = |value: &str| match value {
-            ratewright_core::Attribute::UNREADABLE => "(cannot be read)".to_owned(),
+            ratewright_core::query::Attribute::UNREADABLE => "(cannot be read)".to_owned(),
             value if value.starts_with('\0') => "(more than can be counted)".to_owned(),
             _ if explain::is_secret(&name) => "(secret)".to_owned(),
             value => value.to_owned(),

@@ -1,10 +1,11 @@
 //! Decisions that wait for Redis together and go out in one call.
 
 use futures_util::future::join_all;
-use ratewright_core::{
-    Act, Algorithm, Attribute, AttributeName, BucketName, Charge, Key, Leak, LimitId, ManualClock, Micros,
-    OnFailure, Part, Quota, Refill, Standing, Standings, Store, Timestamp, WindowStart,
-};
+use ratewright_core::policy::{LimitId, OnFailure, Part};
+use ratewright_core::query::{Attribute, AttributeName};
+use ratewright_core::quota::{Algorithm, Leak, Refill, WindowStart};
+use ratewright_core::store::{Act, BucketName, Charge, Key, Standing, Standings};
+use ratewright_core::{ManualClock, Micros, Quota, Store, Timestamp};
 use ratewright_lab::Redis;
 use ratewright_store::{MemoryStore, RedisStore, Servers};
 

@@ -4,10 +4,11 @@
 use std::num::NonZeroU32;
 
 use proptest::prelude::*;
-use ratewright_core::{
-    Act, Algorithm, Attribute, AttributeName, Basis, BucketName, Clock, Key, Leak, ManualClock, Micros,
-    Outcome, Part, Quota, Receipt, Refill, Refund, Store, Timestamp, WindowStart,
-};
+use ratewright_core::policy::Part;
+use ratewright_core::query::{Attribute, AttributeName};
+use ratewright_core::quota::{Algorithm, Leak, Refill, WindowStart};
+use ratewright_core::store::{Act, Basis, BucketName, Key, Outcome, Receipt, Refund};
+use ratewright_core::{Clock, ManualClock, Micros, Quota, Store, Timestamp};
 use ratewright_lab::Redis;
 use ratewright_store::{RedisStore, Servers};
 

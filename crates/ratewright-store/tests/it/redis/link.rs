@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use ratewright_core::{
-    Act, Algorithm, Attribute, AttributeName, BucketName, Charge, Key, LimitId, Micros, OnFailure, Part,
-    Standings, Store,
-};
+use ratewright_core::policy::{LimitId, OnFailure, Part};
+use ratewright_core::query::{Attribute, AttributeName};
+use ratewright_core::quota::Algorithm;
+use ratewright_core::store::{Act, BucketName, Charge, Key, Standings};
+use ratewright_core::{Micros, Store};
 use ratewright_lab::{Redis, wait_until};
 use ratewright_store::redis::{FailureKind, Traffic};
 use ratewright_store::{Peers, RedisStore, Servers, StoreError};

@@ -3,11 +3,13 @@
 use std::collections::HashMap;
 
 use proptest::prelude::*;
-use ratewright_core::{
-    Act, Algorithm, Ask, Attribute, AttributeName, Basis, BucketName, Charge, Charges, Condition, Entrypoint,
-    Key, Leak, ManualClock, Micros, Outcome, Part, Pattern, Policies, Policy, Query, Quota, Receipt, Refill,
-    Refund, Select, Standings, Store, Timestamp, WindowStart,
+use ratewright_core::policy::{Condition, Part, Pattern};
+use ratewright_core::query::{Ask, Attribute, AttributeName, Entrypoint, Select};
+use ratewright_core::quota::{Algorithm, Leak, Refill, WindowStart};
+use ratewright_core::store::{
+    Act, Basis, BucketName, Charge, Charges, Key, Outcome, Receipt, Refund, Standings,
 };
+use ratewright_core::{ManualClock, Micros, Policies, Policy, Query, Quota, Store, Timestamp};
 use ratewright_lab::Redis;
 use ratewright_store::{MemoryStore, RedisStore, Servers};
 
@@ -343,7 +345,7 @@ proptest! {
             let store = connected(Servers::single(&server.url()).unwrap(), settings);
             server.cli(&["FLUSHALL"]);
             // For a bucket, also one whose window is another: that keeps its state.
-            let longer = ratewright_core::Rate::new(first.rate().units(), Micros::new(first.window().as_micros() * 50));
+            let longer = ratewright_core::quota::Rate::new(first.rate().units(), Micros::new(first.window().as_micros() * 50));
             let longer = longer.ok().and_then(|rate| Quota::new(first.algorithm(), rate).ok());
             let second = longer.filter(|_| first.algorithm().has_burst()).unwrap_or_else(|| first.clone());
             for (gap, share, act, changed) in visits {

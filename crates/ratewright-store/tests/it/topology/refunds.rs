@@ -1,9 +1,9 @@
 //! What a Cluster gives back: receipts that are brought back twice, and what was charged before a denial.
 
-use ratewright_core::{
-    Act, Attribute, AttributeName, Basis, BucketName, Key, Outcome, Part, Quota, Receipt, Refund, Store,
-    Timestamp,
-};
+use ratewright_core::policy::Part;
+use ratewright_core::query::{Attribute, AttributeName};
+use ratewright_core::store::{Act, Basis, BucketName, Key, Outcome, Receipt, Refund};
+use ratewright_core::{Quota, Store, Timestamp};
 use ratewright_lab::{Cluster, Redis, wait_until};
 use ratewright_store::{RedisStore, Servers};
 

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use ratewright_core::{Mode, Policy};
+use ratewright_core::Policy;
+use ratewright_core::policy::Mode;
 
 use super::super::explain;
 use super::policies::{Renamed, Side, covered, subject};

@@ -3,7 +3,9 @@
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
-use ratewright_core::{Algorithm, Limit, Mode, Policy, Quota, Selector};
+use ratewright_core::policy::{Limit, Mode, Selector};
+use ratewright_core::quota::Algorithm;
+use ratewright_core::{Policy, Quota};
 
 use super::super::explain;
 use super::{Change, Compared, Contents, Effect, Kind, zero_rules};

@@ -1,7 +1,7 @@
 //! Rules for Envoy with a limit of zero. They deny everything and count nothing, so they have no policies; a change from or to
 //! a limit of zero is a change all the same.
 
-use ratewright_core::Mode;
+use ratewright_core::policy::Mode;
 
 use super::policies::{Side, subject, switched};
 use super::{Change, Compared, Effect, Kind};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use http::Method;
-use ratewright_core::Pattern;
+use ratewright_core::policy::Pattern;
 use ratewright_gateway::{Match, PathPattern, Route, Routes, Settings};
 
 use super::cors;

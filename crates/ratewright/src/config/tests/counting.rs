@@ -1,6 +1,8 @@
 //! `count` and `in_flight`: which answers count, and how many requests may be under way.
 
-use ratewright_core::{Algorithm, Policy, Selector};
+use ratewright_core::Policy;
+use ratewright_core::policy::Selector;
+use ratewright_core::quota::Algorithm;
 
 use super::*;
 

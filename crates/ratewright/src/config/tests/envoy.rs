@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use expect_test::{Expect, expect};
-use ratewright_core::Mode;
+use ratewright_core::policy::Mode;
 use tempfile::TempDir;
 
 use super::super::*;

@@ -1,7 +1,10 @@
 //! The sections `gateway` and `routes`, and the policies that routes name.
 
 use http::Method;
-use ratewright_core::{Ask, Attribute, AttributeName, Charges, Entrypoint, Micros, Query, Select, Selector};
+use ratewright_core::policy::Selector;
+use ratewright_core::query::{Ask, Attribute, AttributeName, Entrypoint, Select};
+use ratewright_core::store::Charges;
+use ratewright_core::{Micros, Query};
 use ratewright_gateway::RouteLookup;
 
 use super::*;

@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::process::Command;
 
-use ratewright_core::Rate;
+use ratewright_core::quota::Rate;
 use ratewright_http::RateLimitHeaders;
 use ratewright_lab::Redis;
 use serde_json::Value;

@@ -4,9 +4,10 @@ use std::num::NonZeroU32;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
+use ratewright_core::query::{Ask, Entrypoint, Select};
+use ratewright_core::quota::{Algorithm, Leak, Refill, WindowStart};
 use ratewright_core::{
-    Algorithm, Ask, Decision, Entrypoint, Leak, Limiter, ManualClock, Micros, Policies, Policy, Query, Quota,
-    Refill, Select, Timestamp, Verdict, WindowStart,
+    Decision, Limiter, ManualClock, Micros, Policies, Policy, Query, Quota, Timestamp, Verdict,
 };
 use ratewright_http::RateLimitHeaders;
 use ratewright_store::MemoryStore;
