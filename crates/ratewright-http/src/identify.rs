@@ -440,4 +440,5 @@ fn verify_token(
 }
 
 #[cfg(test)]
+#[cfg(feature = "jwt")]
 mod tests;
