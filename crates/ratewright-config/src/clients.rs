@@ -1,17 +1,18 @@
 //! The `clients` section: how clients are identified, and which proxies are trusted.
 
-use std::sync::Arc;
+#[cfg(feature = "jwt")]
+mod jwt;
+
 use std::time::Duration;
 
 use ratewright_http::IdentityRules;
 use ratewright_http::address::{Forwarding, Proxies};
+#[cfg(not(feature = "jwt"))]
 use ratewright_http::identify::TokenUser;
-use ratewright_http::jwt::{KeySet, TokenRules, Verifier};
 
 use crate::file;
 use crate::raw_value::{Position, RawValue};
 use crate::reader::Reader;
-use crate::values::FileName;
 
 /// How clients are identified.
 #[expect(missing_debug_implementations, reason = "the url of the keys may hold a secret")]
@@ -32,12 +33,6 @@ pub struct JwksUrl {
     pub refresh: Option<Duration>,
     /// The url's position.
     pub position: Option<Position>,
-}
-
-/// The keys of tokens.
-enum Keys {
-    Here(KeySet),
-    Fetched(JwksUrl),
 }
 
 impl Reader<'_> {
@@ -85,83 +80,40 @@ impl Reader<'_> {
         }
     }
 
-    /// How tokens are verified, and the url of their keys. None if the section is invalid.
+    /// Rejects the section: ignoring it would count users by their addresses.
+    #[cfg(not(feature = "jwt"))]
     fn jwt(&mut self, jwt: &file::Jwt) -> Option<(TokenUser, Option<JwksUrl>)> {
-        const PATH: &str = "clients.user.jwt";
-        let default = TokenRules::default();
-        let rules = TokenRules::default()
-            .algorithms(
-                self.read_all(&format!("{PATH}.algorithms"), &jwt.algorithms).unwrap_or(default.algorithms),
-            )
-            .issuers(self.read_all(&format!("{PATH}.issuer"), &jwt.issuer).unwrap_or_default())
-            .audiences(self.read_all(&format!("{PATH}.audience"), &jwt.audience).unwrap_or_default())
-            .leeway(self.read_if(&format!("{PATH}.leeway"), &jwt.leeway).unwrap_or(default.leeway))
-            .expiry(default.expiry);
-        let claim = self.read_if(&format!("{PATH}.claim"), &jwt.claim).unwrap_or_else(|| "sub".to_owned());
-        let refresh = self.read_if(&format!("{PATH}.refresh"), &jwt.refresh);
-        let (keys, jwks) = match self.keys(jwt)? {
-            Keys::Here(keys) => (keys, None),
-            Keys::Fetched(mut jwks) => {
-                jwks.refresh = refresh.map(|refresh| Duration::from(refresh).max(Duration::from_secs(1)));
-                (KeySet::default(), Some(jwks))
-            }
-        };
-        Some((TokenUser { verifier: Arc::new(Verifier::new(keys, rules)), claim }, jwks))
-    }
-
-    fn keys(&mut self, jwt: &file::Jwt) -> Option<Keys> {
-        const PATH: &str = "clients.user.jwt";
-        let positions = [
+        let problem =
+            "clients.user.jwt is not supported by this program; enable the feature jwt of ratewright-config";
+        let key = [
             jwt.secret.as_ref().and_then(|raw| raw.position),
             jwt.public_key.as_ref().and_then(|raw| raw.position),
             jwt.jwks.as_ref().and_then(|raw| raw.position),
         ];
-        let n_given = [jwt.secret.is_some(), jwt.public_key.is_some(), jwt.jwks.is_some()]
-            .iter()
-            .filter(|is| **is)
-            .count();
-        if n_given != 1 {
-            let position = positions
-                .into_iter()
-                .flatten()
-                .last()
-                .or(jwt.claim.as_ref().and_then(|claim| claim.position));
-            let problem = if n_given == 0 {
-                "has no key to verify tokens; set one of secret, public_key and jwks"
-            } else {
-                "has several keys to verify tokens; keep one of secret, public_key and jwks"
-            };
-            self.error(position, format!("{PATH} {problem}"));
-            return None;
-        }
-        if let Some(raw) = &jwt.secret {
-            let secret = self.read(&format!("{PATH}.secret"), raw)?;
-            return self.key_set(
-                &format!("{PATH}.secret"),
-                raw.position,
-                KeySet::secret(secret.0.as_bytes()),
-            );
-        }
-        if let Some(raw) = &jwt.public_key {
-            let pem = self.content(&format!("{PATH}.public_key"), raw)?;
-            return self.key_set(&format!("{PATH}.public_key"), raw.position, KeySet::pem(&pem));
-        }
-        let raw = jwt.jwks.as_ref()?;
-        let path = format!("{PATH}.jwks");
-        let text = self.read(&path, raw)?;
-        if text.contains("://") {
-            return Some(Keys::Fetched(JwksUrl { url: text, refresh: None, position: raw.position }));
-        }
-        let json = self.content(&path, &raw.cast::<FileName>())?;
-        self.key_set(&path, raw.position, KeySet::jwks(&json))
+        self.error(key.into_iter().flatten().next(), problem.to_owned());
+        None
     }
+}
 
-    fn key_set(
-        &mut self,
-        path: &str,
-        position: Option<Position>,
-        keys: Result<KeySet, ratewright_http::jwt::KeyError>,
-    ) -> Option<Keys> {
-        keys.map_err(|error| self.error(position, format!("{path}: {error}"))).ok().map(Keys::Here)
+#[cfg(test)]
+#[cfg(not(feature = "jwt"))]
+mod tests {
+    use crate::file_reader::NoFiles;
+    use crate::reader::Reader;
+    use crate::source_file::SourceFile;
+
+    #[test]
+    fn without_the_feature_a_token_section_is_an_error() {
+        let text = "clients: {user: {jwt: {secret: 0123456789abcdef0123456789abcdef}}}\n".to_owned();
+        let files = [SourceFile { path: "a.yaml".into(), text, is_profile: false }];
+        let (mut no_files, environment) = (NoFiles, |_: &str| None);
+        let mut reader = Reader::new(&files, &mut no_files, &environment);
+        let file = reader.merged_file().unwrap();
+        let settings = reader.clients(file.clients.unwrap());
+        assert!(settings.rules.token.is_none());
+        let errors: Vec<_> = reader.errors.iter().map(ToString::to_string).collect();
+        let [error] = &errors[..] else { panic!("{errors:?}") };
+        assert!(error.starts_with("a.yaml:1:") && error.contains("enable the feature jwt"), "{error}");
+        assert!(!error.contains("0123"), "{error}");
     }
 }

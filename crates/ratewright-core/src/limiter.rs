@@ -181,6 +181,12 @@ impl<S: Store<Error = Infallible>, O: Observe> Limiter<S, O> {
         self.store.never_waits()
     }
 
+    /// True if the observer reads attributes of queries: see [`Observe::reads_attributes`].
+    #[inline(always)]
+    pub fn reads_attributes(&self) -> bool {
+        self.observer.reads_attributes()
+    }
+
     /// The rule set in force, for one decision: it says which attributes a query must tell.
     #[inline(always)]
     pub fn load(&self) -> LoadedPolicies {

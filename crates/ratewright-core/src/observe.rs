@@ -15,6 +15,12 @@ pub trait Observe: Send + Sync {
         Timestamp::default()
     }
 
+    /// True if it reads attributes of queries. If not, a query may have only those that policies need.
+    #[inline]
+    fn reads_attributes(&self) -> bool {
+        true
+    }
+
     /// A decision was made. `begun_at` is what [`Observe::now`] told before.
     fn observe(&self, query: &Query<'_>, decision: &Decision, begun_at: Timestamp);
 }
@@ -25,6 +31,11 @@ pub struct Unobserved;
 
 impl Observe for Unobserved {
     #[inline]
+    fn reads_attributes(&self) -> bool {
+        false
+    }
+
+    #[inline]
     fn observe(&self, _: &Query<'_>, _: &Decision, _: Timestamp) {}
 }
 
@@ -32,6 +43,11 @@ impl<O: Observe + ?Sized> Observe for Arc<O> {
     #[inline]
     fn now(&self) -> Timestamp {
         (**self).now()
+    }
+
+    #[inline]
+    fn reads_attributes(&self) -> bool {
+        (**self).reads_attributes()
     }
 
     #[inline]

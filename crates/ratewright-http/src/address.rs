@@ -41,6 +41,9 @@ const X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
 /// The most hops that are visited.
 pub const HOPS_MAX: usize = 100;
 
+/// The longest IPv4 address as text.
+const IPV4_LENGTH_MAX: usize = 15;
+
 /// The usual `ipv6_prefix` of one subscriber.
 pub const IPV6_PREFIX: u8 = 64;
 
@@ -112,16 +115,57 @@ pub fn client_address(headers: &HeaderMap, peer: IpAddr, rules: &Proxies) -> IpA
 
 /// The name of an address in bucket keys: `192.0.2.1`, or `2001:db8::/64` with a prefix of 64.
 pub fn client(address: IpAddr, ipv6_prefix: u8) -> String {
-    match network(address, ipv6_prefix) {
-        IpAddr::V6(network) if ipv6_prefix < 128 && !network.is_loopback() => {
-            format!("{network}/{ipv6_prefix}")
+    match ClientName::new(address, ipv6_prefix) {
+        ClientName::Ipv6(text) => text,
+        ipv4 @ ClientName::Ipv4(..) => ipv4.as_str().to_owned(),
+    }
+}
+
+/// The name of an address in bucket keys. That of an IPv4 address needs no allocation.
+#[derive(Clone, Debug)]
+pub enum ClientName {
+    /// An IPv4 address: the text, and its length.
+    Ipv4([u8; IPV4_LENGTH_MAX], usize),
+    /// An IPv6 address or network.
+    Ipv6(String),
+}
+
+impl ClientName {
+    /// The name of an address, or of its network.
+    pub fn new(address: IpAddr, ipv6_prefix: u8) -> Self {
+        match network(address, ipv6_prefix) {
+            IpAddr::V4(address) => Self::ipv4(address),
+            IpAddr::V6(network) if ipv6_prefix < 128 && !network.is_loopback() => {
+                Self::Ipv6(format!("{network}/{ipv6_prefix}"))
+            }
+            IpAddr::V6(address) => Self::Ipv6(address.to_string()),
         }
-        IpAddr::V4(address) => {
-            let mut text = String::with_capacity(15);
-            push_ipv4(address, |piece| text.push_str(piece));
-            text
+    }
+
+    fn ipv4(address: Ipv4Addr) -> Self {
+        let (mut text, mut length) = ([b'.'; IPV4_LENGTH_MAX], 0);
+        for (n, octet) in address.octets().into_iter().enumerate() {
+            length += usize::from(n > 0); // a dot is there already
+            if octet >= 100 {
+                text[length] = b'0' + octet / 100;
+                length += 1;
+            }
+            if octet >= 10 {
+                text[length] = b'0' + octet / 10 % 10;
+                length += 1;
+            }
+            text[length] = b'0' + octet % 10;
+            length += 1;
         }
-        plain @ IpAddr::V6(_) => plain.to_string(),
+        Self::Ipv4(text, length)
+    }
+
+    /// The name as text.
+    pub fn as_str(&self) -> &str {
+        match self {
+            Self::Ipv4(text, length) => str::from_utf8(&text[..*length]).unwrap_or_default(), // digits and dots
+            Self::Ipv6(text) => text,
+        }
     }
 }
 

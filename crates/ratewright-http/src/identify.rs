@@ -7,7 +7,8 @@
 //! ```
 //!
 //! Only the attributes that policies need are determined: no token is verified unless a policy counts by user. The
-//! address, the method and the path are always determined, because logs show them.
+//! address, the method and the path are always determined, because logs show them. A caller without a log, whose
+//! policies need nothing but the address, uses [`Facts::of_client`] instead.
 //!
 //! # Laws
 //! - A header that names a client or a user counts only if a trusted proxy sent it.
@@ -285,6 +286,13 @@ fn user<'a>(request: &'a Parts, peer: IpAddr, rules: &IdentityRules, token: &Tok
 }
 
 impl<'a> Facts<'a> {
+    /// Only the client, under its name in bucket keys.
+    pub fn of_client(address: IpAddr, name: &'a str) -> Self {
+        let mut facts = Self { address: Some(address), ..Self::default() };
+        facts.values.push((AttributeName::Ip, Cow::Borrowed(name)));
+        facts
+    }
+
     /// Sets the client's address, from which the bucket's name follows.
     pub fn set_address(&mut self, address: IpAddr, rules: &IdentityRules) {
         let address = address.to_canonical();
@@ -441,4 +449,5 @@ fn verify_token(
 }
 
 #[cfg(test)]
+#[cfg(feature = "jwt")]
 mod tests;

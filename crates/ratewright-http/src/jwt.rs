@@ -12,6 +12,9 @@
 //!
 //! Time is a parameter; the signature library does not check it, because it would read a clock.
 //!
+//! Without the feature `jwt` there is no signature library: no key can be made, and every token is rejected. Tokens are
+//! still found, because a condition on `authorization` reads them.
+//!
 //! # Laws
 //! - A token is valid only if a configured key signed exactly these bytes with the key's algorithm, the rules accept
 //!   this algorithm, and every claim that the rules require is present, of the right type, and accepted.
@@ -20,6 +23,8 @@
 
 mod claims;
 mod keys;
+#[cfg(feature = "jwt")]
+mod signature;
 
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -396,4 +401,5 @@ fn is_present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Err
 }
 
 #[cfg(test)]
+#[cfg(feature = "jwt")]
 mod tests;

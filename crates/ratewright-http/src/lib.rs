@@ -6,7 +6,7 @@
 //! - [`identify`](identify()) turns a request into the attributes of a query: the client and what it requests.
 //! - [`Dialect`] holds the trust rules and the response format; a reload replaces it as a whole.
 //! - [`address`] finds the client's address, and the bucket that it belongs to.
-//! - [`jwt`] finds the user in a signed token.
+//! - [`jwt`] finds the user in a signed token; verifying one needs the feature `jwt`.
 //! - [`parts`] reads headers, cookies, query parameters and the host.
 //! - [`path`] gives each resource one path.
 //! - [`explain`] says in words why a request is limited or not.

@@ -13,17 +13,18 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
 use ratewright_core::decision::Observe;
 use ratewright_core::query::{Ask, AttributeName};
 use ratewright_core::{Decision, Limiter, Policies, Query, Store, Timestamp, Verdict};
-use ratewright_http::address::{AddressOrigin, newly_ignored};
+use ratewright_http::address::{AddressOrigin, ClientName, newly_ignored};
 use ratewright_http::explain::{Explain, IdentitySources};
 use ratewright_http::headers::WrittenHeaders;
-use ratewright_http::identify::identify_with_context;
+use ratewright_http::identify::{AmbiguousPaths, identify_with_context};
 use ratewright_http::request_context::{BodyLength, DecisionReport};
 use ratewright_http::{
     CorrelationId, Dialect, Facts, HeaderStyle, Problem, ProblemContext, RateLimitHeaders, RequestContext,
 };
 use smallvec::SmallVec;
-use tracing::{debug, error, warn};
+use tracing::{debug, warn};
 
+use crate::missing_peer_log::MissingPeerLog;
 use crate::request_reader::RequestReader;
 
 const CORRELATION_ID: HeaderName = HeaderName::from_static("x-correlation-id");
@@ -33,6 +34,7 @@ const CORRELATION_ID: HeaderName = HeaderName::from_static("x-correlation-id");
 pub(crate) struct Decider<S, O> {
     pub(crate) limiter: Arc<Limiter<S, O>>,
     pub(crate) reader: RequestReader,
+    missing_peers: MissingPeerLog,
 }
 
 /// The decision on a request, and what is needed until its response is ready.
@@ -85,11 +87,10 @@ impl<S: Store<Error = Infallible>, O: Observe> Decider<S, O> {
             let before = before.map(|known| known.valid_under(&reader.dialect.load()));
             *known = before.or_else(|| (reader.peer)(request).map(RequestContext::of));
         }
-        let Some(known) = known else { return Err(unknown_peer()) };
+        let Some(known) = known else { return Err(self.unknown_peer()) };
         let (now, generated_id) = (reader.clock.now(), fastrand::u128(..));
         let id = CorrelationId::new(&request.headers, generated_id);
         let policies = reader.rule_set.as_ref().map_or_else(|| self.limiter.load(), |set| set.load());
-        let needs = Arc::clone(policies.needs());
         if policies.counts_bytes() && known.body.is_none() {
             known.body = Some(match BodyLength::of(request) {
                 BodyLength::Unknown if !reader.meters_bodies => BodyLength::NotMetered,
@@ -97,7 +98,15 @@ impl<S: Store<Error = Infallible>, O: Observe> Decider<S, O> {
             });
         }
         let dialect = reader.dialect.load();
-        let mut facts = identify_with_context(request, known, &dialect.rules, &needs, now);
+        let (client, needs);
+        let mut facts = if self.needs_only_the_address(&policies, known, &dialect) {
+            let address = known.client(&request.headers, &dialect.rules.proxies);
+            client = ClientName::new(address, dialect.rules.ipv6_prefix);
+            Facts::of_client(address, client.as_str())
+        } else {
+            needs = Arc::clone(policies.needs());
+            identify_with_context(request, known, &dialect.rules, &needs, now)
+        };
         self.add_attributes(request, &policies, &mut facts);
         let proxies = &dialect.rules.proxies;
         if let Some(header) = newly_ignored(&request.headers, known.peer, proxies, now) {
@@ -112,7 +121,10 @@ impl<S: Store<Error = Infallible>, O: Observe> Decider<S, O> {
         }
         let style = dialect.headers;
         drop(dialect);
-        (known.client, known.token) = (facts.address, facts.token.take());
+        known.client = facts.address;
+        if let Some(token) = facts.token.take() {
+            known.token = Some(token);
+        }
         let attributes = facts.attributes();
         let named: SmallVec<[&str; 4]> = reader.policies.iter().map(AsRef::as_ref).collect();
         let query = Query {
@@ -133,6 +145,14 @@ impl<S: Store<Error = Infallible>, O: Observe> Decider<S, O> {
         let is_cross_origin = request.headers.keys().any(|name| *name == ORIGIN);
         let rendering = RenderContext { now, generated_id, style, is_cross_origin };
         Ok(RequestDecision { decision, kept, rendering })
+    }
+
+    /// True if nothing reads more of a request than the client's address: no policy, no observer, no report.
+    fn needs_only_the_address(&self, policies: &Policies, known: &RequestContext, dialect: &Dialect) -> bool {
+        policies.needs().iter().all(|name| matches!(name, AttributeName::Ip))
+            && !self.limiter.reads_attributes()
+            && known.report.is_none()
+            && dialect.rules.ambiguous_paths == AmbiguousPaths::Count
     }
 
     /// Records the decision for the outer stage that asked for a report.
@@ -192,6 +212,17 @@ impl<S: Store<Error = Infallible>, O: Observe> Decider<S, O> {
 }
 
 impl<S, O> Decider<S, O> {
+    pub(crate) fn new(limiter: Arc<Limiter<S, O>>, reader: RequestReader) -> Self {
+        Self { limiter, reader, missing_peers: MissingPeerLog::default() }
+    }
+
+    /// The program does not say who the peer is: a mistake that must not leave requests unlimited.
+    #[cold]
+    fn unknown_peer(&self) -> Problem {
+        self.missing_peers.write(self.reader.clock.now());
+        Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "peer address of the request is unknown")
+    }
+
     /// The response to a request that cannot be decided on.
     pub(crate) fn reject(&self, request: &Parts, problem: Problem) -> Response<String> {
         let id = CorrelationId::new(&request.headers, fastrand::u128(..)).text();
@@ -254,13 +285,4 @@ fn warn_of_ignored(header: &'static str, peer: IpAddr) {
         %peer,
         "forwarding header ignored: the peer is not in clients.trusted_proxies, so all clients behind it count as one; if it is your proxy, add its network there"
     );
-}
-
-/// The program does not say who the peer is: a mistake that must not leave requests unlimited.
-#[cold]
-fn unknown_peer() -> Problem {
-    error!(
-        "request rejected with 500: no peer address to count by; with axum, serve the router with into_make_service_with_connect_info::<SocketAddr>(), otherwise set RequestReader::peer"
-    );
-    Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "peer address of the request is unknown")
 }

@@ -45,7 +45,6 @@ pin_project! {
         O: Observe,
         O: 'static,
     {
-        decider: Arc<Decider<S, O>>,
         #[pin]
         stage: Stage<T, T::Future, T::Response, B, S, O>,
     }
@@ -61,13 +60,17 @@ pin_project! {
         O: 'static,
     {
         // Waits for the store.
-        Deciding { deciding: Boxed<(Parts, Result<RateDecision, Problem>)>, ready: Option<(T, B)> },
+        Deciding {
+            deciding: Boxed<(Parts, Result<RateDecision, Problem>)>,
+            ready: Option<(T, B)>,
+            decider: Arc<Decider<S, O>>,
+        },
         // Waits for its turn in the queue of a leaky bucket.
         Waiting { sleep: Pin<Box<Sleep>>, waiting: Option<Box<Queued<T, B, S, O>>> },
         // Waits for the service.
-        Calling { #[pin] response: F, settled: Option<Settled> },
+        Calling { #[pin] response: F, settled: Option<Settled<S, O>> },
         // The response does not count.
-        Refunding { refunding: Boxed<RateDecision>, response: Option<A> },
+        Refunding { refunding: Boxed<RateDecision>, response: Option<A>, keeps_decision: bool },
         // The service is not called.
         Rejected { response: Option<Box<Response<String>>> },
     }
@@ -76,17 +79,18 @@ pin_project! {
 /// A request in a queue. Futures are moved often and queues are rare, so it is boxed.
 struct Queued<T, B, S: Store<Error = Infallible> + 'static, O: Observe + 'static> {
     guard: RefundGuard<S, O>,
+    decider: Arc<Decider<S, O>>,
     rendering: RenderContext,
     inner: T,
     request: Request<B>,
 }
 
 /// What is left to do with the response.
-enum Settled {
+enum Settled<S, O> {
     /// Only headers and the extension: whatever the service answers, the charge stays.
     Charged { headers: ResponseHeaders, decision: Option<Arc<Decision>> },
     /// The charge may be refunded.
-    Open(Box<RateDecision>),
+    Open(Box<(RateDecision, Arc<Decider<S, O>>)>),
 }
 
 impl<T, B, S, O> RateLimitFuture<T, B, S, O>
@@ -108,19 +112,18 @@ where
             let decided = shared.decide(&parts, &mut known, OwnedQuery::if_needed).await;
             (parts, decided)
         });
-        Self { decider, stage: Stage::Deciding { deciding, ready: Some((ready, body)) } }
+        Self { stage: Stage::Deciding { deciding, ready: Some((ready, body)), decider } }
     }
 
     /// A request with a decision. `inner` is ready.
     pub(crate) fn decided(
-        decider: Arc<Decider<S, O>>,
+        decider: &Arc<Decider<S, O>>,
         decided: Result<RateDecision, Problem>,
         inner: &mut T,
         parts: Parts,
         body: B,
     ) -> Self {
-        let stage = after_decision(&decider, decided, inner, parts, body);
-        Self { decider, stage }
+        Self { stage: after_decision(decider, decided, inner, parts, body) }
     }
 }
 
@@ -154,7 +157,8 @@ where
         Some(query) if !wait.is_zero() => {
             let guard = RefundGuard::new(Arc::clone(&decider.limiter), query, decided.decision.kept());
             let inner = std::mem::replace(inner, inner.clone());
-            let queued = Queued { guard, rendering: decided.rendering, inner, request };
+            let decider = Arc::clone(decider);
+            let queued = Queued { guard, decider, rendering: decided.rendering, inner, request };
             Stage::Waiting {
                 sleep: Box::pin(sleep(whole_milliseconds(wait))),
                 waiting: Some(Box::new(queued)),
@@ -162,7 +166,7 @@ where
         }
         Some(_) => {
             decided.decision = decided.decision.kept();
-            let settled = Settled::Open(Box::new(decided));
+            let settled = Settled::Open(Box::new((decided, Arc::clone(decider))));
             Stage::Calling { response: inner.call(request), settled: Some(settled) }
         }
         None => {
@@ -193,38 +197,43 @@ where
         let mut this = self.project();
         loop {
             let next = match this.stage.as_mut().project() {
-                StageProjection::Deciding { deciding, ready } => {
+                StageProjection::Deciding { deciding, ready, decider } => {
                     let (parts, decided) = ready!(deciding.as_mut().poll(context));
                     let (mut inner, body) = ready.take().expect(ONCE);
-                    after_decision(this.decider, decided, &mut inner, parts, body)
+                    after_decision(decider, decided, &mut inner, parts, body)
                 }
                 StageProjection::Waiting { sleep, waiting } => {
                     ready!(sleep.as_mut().poll(context));
-                    let Queued { guard, rendering, mut inner, request } = *waiting.take().expect(ONCE);
+                    let Queued { guard, decider, rendering, mut inner, request } =
+                        *waiting.take().expect(ONCE);
                     let settled = guard.disarm().map(|(query, decision)| {
-                        Settled::Open(Box::new(RequestDecision { decision, kept: Some(query), rendering }))
+                        let decided = RequestDecision { decision, kept: Some(query), rendering };
+                        Settled::Open(Box::new((decided, decider)))
                     });
                     Stage::Calling { response: inner.call(request), settled }
                 }
                 StageProjection::Calling { response, settled } => {
                     let response = ready!(response.poll(context))?;
-                    let decided = match settled.take().expect(ONCE) {
+                    let (decided, decider) = match settled.take().expect(ONCE) {
                         Settled::Charged { headers, decision } => {
                             return Poll::Ready(Ok(with_headers(response, headers, decision)));
                         }
                         Settled::Open(decided) => *decided,
                     };
-                    match refund_uncounted_charges(this.decider, decided, response.status().as_u16()) {
+                    let keeps_decision = decider.reader.keeps_decisions;
+                    match refund_uncounted_charges(&decider, decided, response.status().as_u16()) {
                         Ok(decided) => {
-                            return Poll::Ready(Ok(with_decision(this.decider, response, decided)));
+                            return Poll::Ready(Ok(with_decision(response, decided, keeps_decision)));
                         }
-                        Err(refunding) => Stage::Refunding { refunding, response: Some(response) },
+                        Err(refunding) => {
+                            Stage::Refunding { refunding, response: Some(response), keeps_decision }
+                        }
                     }
                 }
-                StageProjection::Refunding { refunding, response } => {
+                StageProjection::Refunding { refunding, response, keeps_decision } => {
                     let decided = ready!(refunding.as_mut().poll(context));
                     let response = response.take().expect(ONCE);
-                    return Poll::Ready(Ok(with_decision(this.decider, response, decided)));
+                    return Poll::Ready(Ok(with_decision(response, decided, *keeps_decision)));
                 }
                 StageProjection::Rejected { response } => {
                     return Poll::Ready(Ok(response.take().expect(ONCE).map(R::from)));
@@ -271,13 +280,9 @@ where
 }
 
 /// Adds the rate limit headers of a decision, and the decision as an extension.
-fn with_decision<S, O, R>(
-    decider: &Decider<S, O>,
-    response: Response<R>,
-    decided: RateDecision,
-) -> Response<R> {
+fn with_decision<R>(response: Response<R>, decided: RateDecision, keeps_decision: bool) -> Response<R> {
     let headers = decided.headers();
-    with_headers(response, headers, decider.reader.keeps_decisions.then(|| Arc::new(decided.decision)))
+    with_headers(response, headers, keeps_decision.then(|| Arc::new(decided.decision)))
 }
 
 fn with_headers<R>(

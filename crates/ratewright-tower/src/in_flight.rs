@@ -23,17 +23,16 @@ use crate::request_reader::RequestReader;
 /// Limits how many requests are in flight.
 ///
 /// ```
-/// # use std::sync::Arc;
 /// # use axum::{Router, routing::get};
-/// use ratewright_core::{Limiter, Policies, Policy};
+/// use ratewright_core::{Policies, Policy};
 /// use ratewright_core::query::AttributeName;
 /// use ratewright_store::WallClock;
-/// use ratewright_tower::{InFlightLayer, Permits, Quota, RequestReader};
+/// use ratewright_tower::{InFlightLayer, PermitLimiter, Quota, RequestReader};
 ///
 /// # fn main() -> Result<(), ratewright_core::policy::PolicyError> {
 /// let four_at_once = Policy::new("in-flight", Quota::per_second(4))?.by(&[AttributeName::Ip]);
-/// let limiter = Limiter::new(Policies::new(vec![four_at_once])?, Arc::new(Permits::default()));
-/// let layer = InFlightLayer::new(Arc::new(limiter), RequestReader::new(WallClock));
+/// let limiter = PermitLimiter::new(Policies::new(vec![four_at_once])?);
+/// let layer = InFlightLayer::new(&limiter, RequestReader::new(WallClock));
 /// # let service = tower_layer::Layer::layer(&layer, Router::<()>::new().route("/", get(|| async {})));
 /// # Ok(())
 /// # }
@@ -72,7 +71,7 @@ impl<O: Observe> InFlightLayer<O> {
     /// A layer that takes a permit from `limiter` for each request, as read by `reader`.
     pub fn new(limiter: &PermitLimiter<O>, reader: RequestReader) -> Self {
         let PermitLimiter { permits, limiter } = limiter.clone();
-        Self { permits, decider: Arc::new(Decider { limiter, reader }) }
+        Self { permits, decider: Arc::new(Decider::new(limiter, reader)) }
     }
 }
 

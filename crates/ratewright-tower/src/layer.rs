@@ -35,14 +35,14 @@ pub struct RateLimit<T, S = MemoryStore<SystemClock>, O = Unobserved> {
 impl<S: Store<Error = Infallible>, O: Observe> RateLimitLayer<S, O> {
     /// A layer that has `limiter` decide on each request, as read by `reader`.
     pub fn new(limiter: Arc<Limiter<S, O>>, reader: RequestReader) -> Self {
-        Self { decider: Arc::new(Decider { limiter, reader }) }
+        Self { decider: Arc::new(Decider::new(limiter, reader)) }
     }
 
     /// The same limiter, with requests read in another way. `change` gets the current reader:
     /// `layer.with_reader(|reader| reader.patience(Duration::ZERO))`.
     #[must_use]
     pub fn with_reader(self, change: impl FnOnce(RequestReader) -> RequestReader) -> Self {
-        let Decider { limiter, reader } = &*self.decider;
+        let Decider { limiter, reader, .. } = &*self.decider;
         Self::new(Arc::clone(limiter), change(reader.clone()))
     }
 }
@@ -104,7 +104,6 @@ where
     O: Observe + 'static,
 {
     let (parts, body) = request.into_parts();
-    let decider = Arc::clone(decider);
     if decider.limiter.never_waits()
         && let Some(decided) = now_or_never(decider.decide(&parts, &mut known, OwnedQuery::if_needed))
     {
@@ -113,7 +112,7 @@ where
     // The ready service goes with the request; its clone must become ready again.
     let clone = inner.clone();
     let ready = std::mem::replace(inner, clone);
-    RateLimitFuture::deciding(decider, ready, parts, known, body)
+    RateLimitFuture::deciding(Arc::clone(decider), ready, parts, known, body)
 }
 
 impl<S, O> Clone for RateLimitLayer<S, O> {

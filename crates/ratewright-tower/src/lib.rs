@@ -53,6 +53,7 @@ mod future;
 mod in_flight;
 mod in_memory;
 mod layer;
+mod missing_peer_log;
 mod permit_body;
 mod permit_limiter;
 mod permits;

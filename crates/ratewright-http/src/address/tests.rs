@@ -165,6 +165,9 @@ fn addresses_of_one_client_share_a_name() {
     let client = |text: &str, prefix| client(text.parse().unwrap(), prefix);
     assert_eq!(client("192.0.2.1", 64), "192.0.2.1");
     assert_eq!(client("::ffff:192.0.2.1", 64), "192.0.2.1");
+    for address in ["0.0.0.0", "255.255.255.255", "9.10.99.100", "101.200.109.5"] {
+        assert_eq!(client(address, 64), address);
+    }
     assert_eq!(client("::1", 64), "::1");
     assert_eq!(client("2001:db8::1", 64), "2001:db8::/64");
     assert_eq!(client("2001:db8::ffff:1:2:3", 64), "2001:db8::/64");

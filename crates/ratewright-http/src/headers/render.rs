@@ -2,8 +2,14 @@
 //!
 //! Rendering never loosens what the upstream has set: lists are appended to, and of two `X-RateLimit-` families the
 //! tighter stays.
+//!
+//! Most responses have no headers but `Content-Type` and `Content-Length`. Theirs are moved into a copy of a map that has
+//! our names already: a copy hashes no name, and has room for all.
+
+use std::sync::LazyLock;
 
 use bytes::Bytes;
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 
 use super::{
@@ -15,6 +21,18 @@ static NAMES: [HeaderName; 6] = [X_LIMIT, X_REMAINING, X_RESET, POLICY, LIMIT, h
 
 /// How many of the names are `X-RateLimit-`.
 const N_X: usize = 3;
+
+/// How many of the names a response to an allowed request has.
+const N_ALLOWED: usize = 5;
+
+/// A map with our names and those of most responses, to be copied.
+static TEMPLATE: LazyLock<Template> = LazyLock::new(Template::new);
+
+struct Template {
+    headers: HeaderMap,
+    /// For each entry of the map, in its order: which of `NAMES` it is.
+    order: [Option<usize>; N_ALLOWED + 2],
+}
 
 /// The headers of a response, written before there is a response: they are small, and do not keep the decision.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -66,6 +84,46 @@ pub(super) fn write(rate_limit: &RateLimitHeaders<'_>, style: HeaderStyle) -> Wr
 impl WrittenHeaders {
     /// Adds the headers to a response.
     pub fn put_into(self, headers: &mut HeaderMap) {
+        let is_allowed = self.ends[N_ALLOWED] == 0 && self.ends[..N_ALLOWED].iter().all(|end| *end > 0);
+        if is_allowed && is_plain(headers) {
+            *headers = self.merged_with(std::mem::take(headers));
+        } else {
+            self.add_to(headers);
+        }
+    }
+
+    /// The headers of a plain response, and all of these but `Retry-After`.
+    fn merged_with(self, plain: HeaderMap) -> HeaderMap {
+        let Self { bytes, ends, .. } = self;
+        let bytes = Bytes::from(bytes);
+        let template = &*TEMPLATE;
+        let mut merged = template.headers.clone();
+        for (value, written) in merged.values_mut().zip(&template.order) {
+            let Some(n) = *written else { continue };
+            let begin = if n == 0 { 0 } else { ends[n - 1] };
+            // Always valid, as in `add_to`.
+            if let Ok(written) = HeaderValue::from_maybe_shared(bytes.slice(begin as usize..ends[n] as usize))
+            {
+                *value = written;
+            }
+        }
+        let (mut has_type, mut has_length) = (false, false);
+        for (name, value) in plain {
+            let Some(name) = name else { continue }; // a plain response repeats no name
+            has_type |= name == CONTENT_TYPE;
+            has_length |= name == CONTENT_LENGTH;
+            merged.insert(name, value);
+        }
+        if !has_type {
+            merged.remove(CONTENT_TYPE);
+        }
+        if !has_length {
+            merged.remove(CONTENT_LENGTH);
+        }
+        merged
+    }
+
+    fn add_to(self, headers: &mut HeaderMap) {
         let Self { bytes, ends, remaining } = self;
         let bytes = Bytes::from(bytes);
         headers.reserve(ends.iter().filter(|end| **end > 0).count());
@@ -86,6 +144,26 @@ impl WrittenHeaders {
             begin = begin.max(end);
         }
     }
+}
+
+impl Template {
+    fn new() -> Self {
+        const EMPTY: HeaderValue = HeaderValue::from_static("");
+        let names = NAMES[..N_ALLOWED].iter().chain([&CONTENT_TYPE, &CONTENT_LENGTH]);
+        let headers: HeaderMap = names.map(|name| (name.clone(), EMPTY)).collect();
+        let mut order = [None; N_ALLOWED + 2];
+        for (n, name) in order.iter_mut().zip(headers.keys()) {
+            *n = NAMES[..N_ALLOWED].iter().position(|ours| ours == name);
+        }
+        Self { headers, order }
+    }
+}
+
+/// True if a response has no headers but `Content-Type` and `Content-Length`, each once.
+fn is_plain(headers: &HeaderMap) -> bool {
+    headers.len() <= 2
+        && headers.keys_len() == headers.len()
+        && headers.keys().all(|name| *name == CONTENT_TYPE || *name == CONTENT_LENGTH)
 }
 
 fn with_room_for(shown: &[ShownLimit<'_>]) -> Vec<u8> {

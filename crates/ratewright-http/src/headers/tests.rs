@@ -160,6 +160,39 @@ fn an_upstreams_own_limits_stay_beside_ours() {
     }
 }
 
+/// Most responses are merged into a copied map. The result must not depend on it.
+#[test]
+fn a_plain_response_keeps_its_headers_and_gets_all_of_ours() {
+    let responses: [&[(HeaderName, &'static str)]; 7] = [
+        &[],
+        &[(header::CONTENT_TYPE, "text/plain")],
+        &[(header::CONTENT_LENGTH, "5")],
+        &[(header::CONTENT_TYPE, "text/plain"), (header::CONTENT_LENGTH, "5")],
+        &[(header::CONTENT_TYPE, "text/plain"), (header::CONTENT_TYPE, "text/html")],
+        &[(header::CONTENT_LENGTH, "5"), (X_REMAINING, "1")],
+        &[(header::ETAG, "a"), (POLICY, "\"upstream\";q=1")],
+    ];
+    for (lines, spent_units) in responses.into_iter().flat_map(|lines| [(lines, 6), (lines, 10)]) {
+        let lines = lines.iter().map(|(name, value)| (name.clone(), HeaderValue::from_static(value)));
+        let mut headers = HeaderMap::new();
+        lines.for_each(|(name, value)| drop(headers.append(name, value)));
+        // One header more, so that it is not plain.
+        let mut other = headers.clone();
+        other.insert(header::VARY, HeaderValue::from_static("origin"));
+        let decision = decide(vec![login()], spent(spent_units), spend(1));
+        let rate_limit = RateLimitHeaders::of(&decision, NOW).unwrap();
+        for headers in [&mut headers, &mut other] {
+            rate_limit.render(HeaderStyle::default(), headers);
+        }
+        other.remove(header::VARY);
+        assert_eq!(headers, other);
+        assert!(
+            headers.contains_key(LIMIT) && headers.values().all(|value| !value.is_empty()),
+            "{headers:?}"
+        );
+    }
+}
+
 /// What is parsed from these two headers.
 fn read(policy: &str, limit: &str) -> (Vec<QuotaPolicy>, Vec<ServiceLimit>) {
     let mut headers = HeaderMap::new();

@@ -7,25 +7,26 @@
 //!
 //! A key has one algorithm, whatever a token says. Keys of a set that serve another purpose (encryption, another
 //! curve) are ignored. So are symmetric keys: a published key is not a secret.
+//!
+//! Keys are made in [`signature`](super::signature), which needs the feature `jwt`. Without it a set is always empty.
 
 use std::fmt;
 
-use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, KeyAlgorithm, KeyOperations, PublicKeyUse};
-use jsonwebtoken::{Algorithm, DecodingKey, DecodingKeyKind};
+#[cfg(feature = "jwt")]
+use super::signature::VerifyingKey;
 
 /// The most keys in a set.
 pub const KEYS_MAX: usize = 100;
 
-/// The shortest RSA modulus: 2048 bits, in bytes.
-const MODULUS_MIN: usize = 256;
-
 /// The shortest secret, in bytes: as long as the hash (RFC 7518, section 3.2).
-const SECRET_MIN: usize = 32;
+pub(super) const SECRET_MIN: usize = 32;
 
 /// Keys that tokens may be signed with. The default is empty: every token is rejected.
+///
+/// `KeySet::secret`, `KeySet::pem` and `KeySet::jwks` need the feature `jwt`.
 #[derive(Clone, Default)]
 pub struct KeySet {
-    keys: Vec<Key>,
+    pub(super) keys: Vec<Key>,
 }
 
 /// How a token is signed.
@@ -87,63 +88,17 @@ pub enum KeyError {
 /// A key and its algorithm.
 #[derive(Clone)]
 pub(super) struct Key {
-    id: Option<String>,
-    algorithm: TokenAlgorithm,
-    key: DecodingKey,
+    pub(super) id: Option<String>,
+    pub(super) algorithm: TokenAlgorithm,
+    pub(super) key: VerifyingKey,
 }
 
-#[derive(serde::Deserialize)]
-struct PublishedKeySet {
-    keys: Vec<serde_json::Value>,
-}
+/// Without the feature `jwt` no key exists.
+#[cfg(not(feature = "jwt"))]
+#[derive(Clone)]
+pub(super) enum VerifyingKey {}
 
 impl KeySet {
-    /// A secret shared with the issuer.
-    ///
-    /// # Errors
-    /// If it is shorter than 32 bytes.
-    pub fn secret(secret: &[u8]) -> Result<Self, KeyError> {
-        if secret.len() < SECRET_MIN {
-            return Err(KeyError::ShortSecret);
-        }
-        let key = DecodingKey::from_secret(secret);
-        Ok(Self { keys: vec![Key { id: None, algorithm: TokenAlgorithm::Hs256, key }] })
-    }
-
-    /// One public key in PEM. The type of the key determines its algorithm.
-    ///
-    /// # Errors
-    /// If it is not a public key, or not a supported one.
-    pub fn pem(pem: &[u8]) -> Result<Self, KeyError> {
-        let text = str::from_utf8(pem).map_err(|_| KeyError::NotPem)?;
-        if !text.contains("-----BEGIN PUBLIC KEY-----") && !text.contains("-----BEGIN RSA PUBLIC KEY-----") {
-            return Err(KeyError::NotPem);
-        }
-        let key = DecodingKey::from_rsa_pem(pem)
-            .or_else(|_| DecodingKey::from_ec_pem(pem))
-            .or_else(|_| DecodingKey::from_ed_pem(pem))
-            .map_err(|_| KeyError::Unsupported)?;
-        let jwk = Jwk::from_decoding_key(&key, None).map_err(|_| KeyError::Unsupported)?;
-        let key = Key::from_jwk(&jwk).ok_or(KeyError::Unsupported)?;
-        Ok(Self { keys: vec![key] })
-    }
-
-    /// The usable keys of a JSON Web Key Set (RFC 7517).
-    ///
-    /// # Errors
-    /// If it is not a key set, has too many keys, or none that can be used.
-    pub fn jwks(json: &[u8]) -> Result<Self, KeyError> {
-        let PublishedKeySet { keys } = serde_json::from_slice(json)
-            .map_err(|error| KeyError::NotAKeySet { line: error.line(), column: error.column() })?;
-        let n_keys = keys.len();
-        if n_keys > KEYS_MAX {
-            return Err(KeyError::TooMany { n_keys });
-        }
-        let usable = |key| Key::from_jwk(&serde_json::from_value(key).ok()?);
-        let keys: Vec<_> = keys.into_iter().filter_map(usable).collect();
-        if keys.is_empty() { Err(KeyError::NoneUsable { n_keys }) } else { Ok(Self { keys }) }
-    }
-
     /// The keys that may have signed a token: those with its id. If only the key or only the token has an id, the key is a
     /// candidate too.
     pub(super) fn candidates(
@@ -166,23 +121,16 @@ impl fmt::Debug for KeySet {
 }
 
 impl Key {
-    /// A public key for signatures, of a supported kind and size.
-    fn from_jwk(jwk: &Jwk) -> Option<Self> {
-        let algorithm = TokenAlgorithm::of(&jwk.algorithm)?;
-        let common = &jwk.common;
-        let for_it =
-            common.key_algorithm.is_none_or(|named| named == KeyAlgorithm::from(algorithm.in_library()));
-        let signs = common.public_key_use.as_ref().is_none_or(|purpose| *purpose == PublicKeyUse::Signature);
-        let verifies =
-            common.key_operations.as_ref().is_none_or(|for_| for_.contains(&KeyOperations::Verify));
-        let key = DecodingKey::from_jwk(jwk).ok().filter(|key| has_the_right_size(key, algorithm))?;
-        (for_it && signs && verifies).then(|| Self { id: common.key_id.clone(), algorithm, key })
-    }
-
     /// True if this key signed `message`. The signature is still encoded.
     pub(super) fn signed(&self, message: &[u8], signature: &str) -> bool {
-        let algorithm = self.algorithm.in_library();
-        jsonwebtoken::crypto::verify(signature, message, &self.key, algorithm).unwrap_or(false)
+        self.key.signed(self.algorithm, message, signature)
+    }
+}
+
+#[cfg(not(feature = "jwt"))]
+impl VerifyingKey {
+    fn signed(&self, _: TokenAlgorithm, _: &[u8], _: &str) -> bool {
+        match *self {}
     }
 }
 
@@ -203,39 +151,5 @@ impl TokenAlgorithm {
             Self::Es256 => "ES256",
             Self::EdDsa => "EdDSA",
         }
-    }
-
-    /// The one algorithm of a public key.
-    fn of(parameters: &AlgorithmParameters) -> Option<Self> {
-        if let AlgorithmParameters::RSA(_) = parameters {
-            Some(Self::Rs256)
-        } else if let AlgorithmParameters::EllipticCurve(key) = parameters {
-            (key.curve == EllipticCurve::P256).then_some(Self::Es256)
-        } else if let AlgorithmParameters::OctetKeyPair(key) = parameters {
-            (key.curve == EllipticCurve::Ed25519).then_some(Self::EdDsa)
-        } else {
-            None
-        }
-    }
-
-    fn in_library(self) -> Algorithm {
-        match self {
-            Self::Hs256 => Algorithm::HS256,
-            Self::Rs256 => Algorithm::RS256,
-            Self::Es256 => Algorithm::ES256,
-            Self::EdDsa => Algorithm::EdDSA,
-        }
-    }
-}
-
-/// Checks the size of a key, which the library checks only when the key is used.
-fn has_the_right_size(key: &DecodingKey, algorithm: TokenAlgorithm) -> bool {
-    match (algorithm, key.kind()) {
-        (TokenAlgorithm::Rs256, DecodingKeyKind::RsaModulusExponent { n, .. }) => {
-            n.iter().skip_while(|&&byte| byte == 0).count() >= MODULUS_MIN
-        }
-        (TokenAlgorithm::Es256, DecodingKeyKind::SecretOrDer(point)) => point.len() == 65,
-        (TokenAlgorithm::EdDsa, DecodingKeyKind::SecretOrDer(point)) => point.len() == 32,
-        _ => false,
     }
 }
