@@ -175,7 +175,9 @@ fn a_plain_response_keeps_its_headers_and_gets_all_of_ours() {
     for (lines, spent_units) in responses.into_iter().flat_map(|lines| [(lines, 6), (lines, 10)]) {
         let lines = lines.iter().map(|(name, value)| (name.clone(), HeaderValue::from_static(value)));
         let mut headers = HeaderMap::new();
-        lines.for_each(|(name, value)| drop(headers.append(name, value)));
+        for (name, value) in lines {
+            headers.append(name, value);
+        }
         // One header more, so that it is not plain.
         let mut other = headers.clone();
         other.insert(header::VARY, HeaderValue::from_static("origin"));

@@ -4,7 +4,9 @@ use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
 
 use http::{Method, Request, Response};
-use ratewright_core::{AttributeName, Decision, Limiter, Observe, Policies, Query, Timestamp, Unobserved};
+use ratewright_core::decision::{Observe, Unobserved};
+use ratewright_core::query::AttributeName;
+use ratewright_core::{Decision, Limiter, Policies, Query, Timestamp};
 use ratewright_http::identify::AmbiguousPaths;
 use ratewright_http::{Dialect, IdentityRules};
 use ratewright_store::MemoryStore;
