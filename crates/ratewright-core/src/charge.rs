@@ -72,7 +72,7 @@ pub struct Refund<'a> {
 
 /// A charge that somebody paid, as they were told of it, to be given back.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Paid<'a> {
+pub struct PaidCharge<'a> {
     /// Under which policy.
     pub policy: &'a str,
     /// Under which of its overrides, if not under its own terms.

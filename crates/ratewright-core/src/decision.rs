@@ -8,7 +8,7 @@ use std::sync::Arc;
 pub use crate::observe::{Observe, Unobserved};
 
 use crate::charge::Charge;
-use crate::policies::{LimitId, Policies, Refused, Uncountable};
+use crate::policies::{LimitId, Policies, Refused, UncountableReason};
 use crate::policy::{Cost, Limit, Mode, Policy};
 use crate::quantity::Micros;
 use crate::shared_policies::LoadedPolicies;
@@ -32,9 +32,9 @@ pub struct OpenCharges {
 
 /// What came of [`Limiter::take_more`](crate::Limiter::take_more).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Taken {
+pub enum ExtraCharge {
     /// The units were taken.
-    Paid,
+    Charged,
     /// They did not fit, and none were taken.
     Denied {
         /// When they would fit; nothing if never.
@@ -93,7 +93,7 @@ impl Decision {
     }
 
     /// The policy that denied because the query cannot be counted, and why. No store was asked.
-    pub fn refused(&self) -> Option<(&Policy, Uncountable)> {
+    pub fn refused(&self) -> Option<(&Policy, UncountableReason)> {
         self.policies.refused(self.refused?)
     }
 
@@ -140,10 +140,10 @@ impl Decision {
         self.enforced().map(|(_, _, standing)| standing.wait).max().unwrap_or(Micros::ZERO)
     }
 
-    /// True if what it charged depends on the answer: see [`Policy::counted`].
-    pub fn awaits_answer(&self) -> bool {
-        self.policies.counts_by_answer()
-            && self.standings().any(|(policy, _, _)| !policy.counted().is_everything())
+    /// True if what it charged depends on the answer: see [`Policy::count`].
+    pub fn awaits_response(&self) -> bool {
+        self.policies.counts_by_response()
+            && self.standings().any(|(policy, _, _)| !policy.count().is_everything())
     }
 
     /// The limits that count the bytes of a body whose length was unknown when the request was decided: for
@@ -154,7 +154,7 @@ impl Decision {
         }
         let is_open = |(policy, _, standing): &(&Policy, &Limit, &Standing)| {
             *policy.cost() == Cost::RequestBytes
-                && matches!(standing.outcome, Outcome::Fits | Outcome::Unknown)
+                && matches!(standing.outcome, Outcome::WouldPass | Outcome::Unknown)
         };
         let limits: Vec<_> =
             self.standings().filter(is_open).map(|(_, _, standing)| standing.limit).collect();
@@ -210,13 +210,13 @@ mod tests {
 
     #[test]
     fn only_a_charge_that_may_veto_denies() {
-        let short = || Outcome::Short { retry_after: Micros::new(1) };
+        let short = || Outcome::Denied { retry_after: Micros::new(1) };
         assert_eq!(verdict(Act::Take(ONE), short(), Basis::Local), Verdict::Deny);
         assert_eq!(verdict(Act::Take(ONE), Outcome::Never, Basis::Local), Verdict::Deny);
         assert_eq!(verdict(Act::Look(1), short(), Basis::Local), Verdict::Deny);
         assert_eq!(verdict(Act::Try(ONE), short(), Basis::Local), Verdict::Allow);
         assert_eq!(verdict(Act::Record(1), short(), Basis::Local), Verdict::Allow);
-        assert_eq!(verdict(Act::Take(ONE), Outcome::Fits, Basis::Local), Verdict::Allow);
+        assert_eq!(verdict(Act::Take(ONE), Outcome::WouldPass, Basis::Local), Verdict::Allow);
     }
 
     #[test]

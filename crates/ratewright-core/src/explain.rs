@@ -8,10 +8,10 @@
 
 use smallvec::SmallVec;
 
-use crate::policies::{Policies, UNSURE_MAX, Uncountable, views};
+use crate::policies::{Policies, UNSURE_MAX, UncountableReason, views};
 use crate::policy::{Missing, Mode, Policy};
 use crate::query::{Ask, Attribute, AttributeName, Query, Select};
-use crate::selector::{Condition, Fit, Selector};
+use crate::selector::{Condition, ConditionMatch, Selector};
 
 /// What a policy makes of a query.
 #[derive(Clone, Debug)]
@@ -33,7 +33,7 @@ pub enum Finding<'a> {
         mode: Mode,
     },
     /// The query is denied, since it cannot be counted.
-    Refused(Uncountable),
+    Refused(UncountableReason),
     /// Nothing limits such queries.
     Exempt(&'a Condition),
     /// Only routes and callers that name the policy are limited by it, and this query does not.
@@ -112,12 +112,12 @@ impl Policies {
             };
             let taken = groups.iter().find(|(group, _)| Some(*group) == policy.group()).map(|(_, by)| *by);
             let fit = match policy.mode() {
-                Mode::Off if condition.spares(seen) => Fit::Yes,
-                Mode::Off => Fit::No,
+                Mode::Off if condition.spares(seen) => ConditionMatch::Yes,
+                Mode::Off => ConditionMatch::No,
                 Mode::Enforce | Mode::Shadow => condition.fit(seen, || policy.is_by_client()),
             };
-            n_unsure += u32::from(fit == Fit::Maybe && taken.is_none());
-            if fit == Fit::No || fit == Fit::Maybe && n_unsure > UNSURE_MAX {
+            n_unsure += u32::from(fit == ConditionMatch::Maybe && taken.is_none());
+            if fit == ConditionMatch::No || fit == ConditionMatch::Maybe && n_unsure > UNSURE_MAX {
                 return Finding::NotCovered(condition.failures(seen));
             }
             if let Some(by) = taken {
@@ -129,7 +129,7 @@ impl Policies {
                 if self.is_head_of_another(policy, &later, seen) {
                     return Finding::HeadTaken;
                 }
-                let is_sure = fit == Fit::Yes && !policy.looks_at_too_many(seen);
+                let is_sure = fit == ConditionMatch::Yes && !policy.looks_at_too_many(seen);
                 if is_sure && !policy.is_skipped(seen) && !policy.stands_in(seen) {
                     groups.push((group, policy.name()));
                 }
@@ -166,13 +166,13 @@ impl Policy {
         };
         if self.looks_at_too_many(seen) {
             return if self.is_ever_enforced() {
-                Finding::Refused(Uncountable::TooMany)
+                Finding::Refused(UncountableReason::TooMany)
             } else {
                 Finding::Off { override_name }
             };
         }
         if self.missing() == Missing::Deny && self.is_missing(seen) {
-            return refuse(Uncountable::Missing);
+            return refuse(UncountableReason::Missing);
         }
         if terms.mode == Mode::Off {
             return Finding::Off { override_name };

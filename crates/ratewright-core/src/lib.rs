@@ -21,7 +21,7 @@
 pub mod algorithm;
 mod charge;
 mod clock;
-mod counted;
+mod counted_responses;
 pub mod decision;
 mod explain;
 mod inline_vec;

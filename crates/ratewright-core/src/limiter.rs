@@ -6,8 +6,8 @@ use std::convert::Infallible;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use crate::charge::{Act, Charge, Charges, Paid, Refund};
-use crate::decision::{Decision, OpenCharges, Taken, Verdict};
+use crate::charge::{Act, Charge, Charges, PaidCharge, Refund};
+use crate::decision::{Decision, ExtraCharge, OpenCharges, Verdict};
 use crate::key::Key;
 use crate::observe::{Observe, Unobserved};
 use crate::policies::Policies;
@@ -81,7 +81,7 @@ impl<S: Store<Error = Infallible>, O: Observe> Limiter<S, O> {
 
     /// Takes more units for a request that was let through before all of its cost was known: the bytes of a body, as they come. `query` is
     /// the one that was decided. All limits are charged or none; a denial is reported to the observer.
-    pub async fn take_more(&self, query: &Query<'_>, open: &OpenCharges, units: NonZeroU32) -> Taken {
+    pub async fn take_more(&self, query: &Query<'_>, open: &OpenCharges, units: NonZeroU32) -> ExtraCharge {
         let OpenCharges { policies, limits } = open;
         let charges: Charges<'_> = limits
             .iter()
@@ -99,13 +99,13 @@ impl<S: Store<Error = Infallible>, O: Observe> Limiter<S, O> {
         let begun_at = self.observer.now();
         let standings = self.apply(&charges).await;
         if Verdict::judge(&charges, &standings) == Verdict::Allow {
-            return Taken::Paid;
+            return ExtraCharge::Charged;
         }
         drop(charges);
         let mut decision = Decision::under(policies.into());
         (decision.verdict, decision.standings) = (Verdict::Deny, standings);
         self.observer.observe(query, &decision, begun_at);
-        Taken::Denied { retry_after: decision.retry_after() }
+        ExtraCharge::Denied { retry_after: decision.retry_after() }
     }
 
     /// Gives back what a decision charged, as far as time has not repaid it. `query` is the one that was
@@ -118,7 +118,7 @@ impl<S: Store<Error = Infallible>, O: Observe> Limiter<S, O> {
     /// Gives back what a decision charged under those policies that count no answer of this status. What was given back is
     /// no longer paid.
     pub async fn refund_uncounted(&self, query: &Query<'_>, decision: &mut Decision, status: u16) {
-        self.refund_where(query, decision, |policy| !policy.counted().covers(status)).await;
+        self.refund_where(query, decision, |policy| !policy.count().covers(status)).await;
     }
 
     async fn refund_where(
@@ -141,7 +141,7 @@ impl<S: Store<Error = Infallible>, O: Observe> Limiter<S, O> {
 
     /// Gives back what was paid, by what the payer was told. Tells how many charges were given back: those whose
     /// limit is still in force, and that were not given back before.
-    pub async fn refund_paid(&self, paid: &[Paid<'_>]) -> usize {
+    pub async fn refund_paid(&self, paid: &[PaidCharge<'_>]) -> usize {
         let policies = self.policies.load();
         let found = paid.iter().filter_map(|paid| {
             let limit = policies.bucket(paid)?;

@@ -15,12 +15,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use smallvec::SmallVec;
 
-use crate::charge::{Act, Charge, Charges, Paid};
+use crate::charge::{Act, Charge, Charges, PaidCharge};
 use crate::key::Key;
 use crate::policy::{Cost, Limit, Missing, Mode, Policy, Terms, is_name};
 use crate::query::{AttributeName, Query, Select};
 use crate::quota::Quota;
-use crate::selector::{Condition, Fit, Index, Selector};
+use crate::selector::{Condition, ConditionMatch, Index, Selector};
 
 /// The most policies that are charged only because a value cannot be read. Without a bound, one invalid byte would be charged under every
 /// policy of a file that names a thousand customers.
@@ -40,7 +40,7 @@ pub struct Policies {
     named: HashMap<String, u32>,
     exempt: Vec<Condition>,
     needs: Arc<[AttributeName<String>]>,
-    counts_by_answer: bool,
+    counts_by_response: bool,
     counts_bytes: bool,
 }
 
@@ -57,12 +57,12 @@ pub struct LimitId {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Refused {
     policy: u32,
-    why: Uncountable,
+    why: UncountableReason,
 }
 
 /// Why a query cannot be counted under a policy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Uncountable {
+pub enum UncountableReason {
     /// The attribute to count by is missing.
     Missing,
     /// An attribute that must be unique was sent more than once.
@@ -169,14 +169,14 @@ impl Policies {
         let mut set = Self { generation, groups, index, named, ..Self::default() };
         set.need(policies.iter().flat_map(Policy::attributes));
         set.counts_bytes = policies.iter().any(|policy| *policy.cost() == Cost::RequestBytes);
-        set.counts_by_answer = policies.iter().any(|policy| !policy.counted().is_everything());
+        set.counts_by_response = policies.iter().any(|policy| !policy.count().is_everything());
         set.policies = policies;
         Ok(set)
     }
 
     /// Exempts the queries for which one of these holds: they fall under no policy.
     #[must_use]
-    pub fn exempting(mut self, exempt: Vec<Condition>) -> Self {
+    pub fn with_exempt(mut self, exempt: Vec<Condition>) -> Self {
         self.need(exempt.iter().flat_map(Condition::attributes));
         self.exempt = exempt;
         self
@@ -198,8 +198,8 @@ impl Policies {
     }
 
     /// True if some policy counts only some answers.
-    pub(crate) fn counts_by_answer(&self) -> bool {
-        self.counts_by_answer
+    pub(crate) fn counts_by_response(&self) -> bool {
+        self.counts_by_response
     }
 
     /// A number that grows with every rule set that is built in this process; of a copy, the original's.
@@ -230,7 +230,7 @@ impl Policies {
     }
 
     /// The policy that refused, and why.
-    pub fn refused(&self, refused: Refused) -> Option<(&Policy, Uncountable)> {
+    pub fn refused(&self, refused: Refused) -> Option<(&Policy, UncountableReason)> {
         self.at(refused.policy).map(|policy| (policy, refused.why))
     }
 
@@ -338,19 +338,19 @@ impl Policies {
                 // One that is off keeps the others of its group away, so it must be sure that it is meant.
                 Selector::When(condition) if policy.mode() == Mode::Off => {
                     if condition.spares(seen) {
-                        Fit::Yes
+                        ConditionMatch::Yes
                     } else {
-                        Fit::No
+                        ConditionMatch::No
                     }
                 }
                 Selector::When(condition) => condition.fit(seen, || policy.is_by_client()),
-                Selector::Named => Fit::No,
+                Selector::Named => ConditionMatch::No,
             };
             match fit {
-                Fit::No => continue,
-                Fit::Maybe if n_unsure == UNSURE_MAX => continue,
-                Fit::Maybe => n_unsure += 1,
-                Fit::Yes => {}
+                ConditionMatch::No => continue,
+                ConditionMatch::Maybe if n_unsure == UNSURE_MAX => continue,
+                ConditionMatch::Maybe => n_unsure += 1,
+                ConditionMatch::Yes => {}
             }
             if let Some(group) = group {
                 if self.is_head_of_another(policy, &proposed[n + 1..], seen) {
@@ -359,7 +359,7 @@ impl Policies {
                 // One that has nothing to count by does not apply, and leaves its group to the next. So does one that counts an
                 // address in place of what cannot be read, or is tested against that: a token that is refused must not choose
                 // the members' quota.
-                let is_sure = fit == Fit::Yes && (!SEVERAL || !policy.looks_at_too_many(seen));
+                let is_sure = fit == ConditionMatch::Yes && (!SEVERAL || !policy.looks_at_too_many(seen));
                 if is_sure && !policy.is_skipped(seen) && !policy.stands_in(seen) {
                     groups.push(*group);
                 }
@@ -398,11 +398,11 @@ impl Policies {
         let refuse = |why| (mode == Mode::Enforce).then_some(Refused { policy: index, why });
         if SEVERAL && policy.looks_at_too_many(seen) {
             // Which terms would apply is open, so they are not asked.
-            let why = Uncountable::TooMany;
+            let why = UncountableReason::TooMany;
             return policy.is_ever_enforced().then_some(Refused { policy: index, why });
         }
         if policy.missing() == Missing::Deny && policy.is_missing(seen) {
-            return refuse(Uncountable::Missing);
+            return refuse(UncountableReason::Missing);
         }
         let act = policy.act(seen, mode)?;
         let mut reading = 0;
@@ -457,7 +457,7 @@ impl Policies {
     }
 
     /// The bucket with these values, under the limit of that name and quota, if there still is one.
-    pub(crate) fn bucket<'a>(&'a self, paid: &Paid<'_>) -> Option<&'a Limit> {
+    pub(crate) fn bucket<'a>(&'a self, paid: &PaidCharge<'_>) -> Option<&'a Limit> {
         let is_same = |limit: &&Limit| {
             limit.name().override_name() == paid.override_name
                 && limit.name().quota() == paid.quota

@@ -12,11 +12,11 @@ use std::ops::Range;
 pub use cost::Cost;
 
 pub use crate::charge::OnFailure;
-pub use crate::counted::Counted;
+pub use crate::counted_responses::CountedResponses;
 pub use crate::explain::{Explained, FailedTest, Finding};
 pub use crate::key::Part;
 pub use crate::pattern::{Pattern, PatternError};
-pub use crate::policies::{LimitId, PolicyError, Refused, Uncountable};
+pub use crate::policies::{LimitId, PolicyError, Refused, UncountableReason};
 pub use crate::selector::{Condition, Selector};
 pub use crate::shared_policies::{LoadedPolicies, SharedPolicies};
 
@@ -43,7 +43,7 @@ pub struct Policy {
     mode: Mode,
     on_failure: OnFailure,
     retry_after_min: Micros,
-    counted: Counted,
+    count: CountedResponses,
 }
 
 /// One quota of a policy, and the name of its buckets.
@@ -87,7 +87,7 @@ pub enum Mode {
 
 /// What a policy says for some queries, where they fulfil a condition.
 #[derive(Clone, Copy, Debug)]
-pub struct OtherTerms<'a> {
+pub struct OverrideTerms<'a> {
     /// The override's name, or a digest of its condition.
     pub name: &'a str,
     /// For which queries.
@@ -131,19 +131,19 @@ impl Policy {
             mode: Mode::default(),
             on_failure: OnFailure::default(),
             retry_after_min: Micros::ZERO,
-            counted: Counted::default(),
+            count: CountedResponses::default(),
         })
     }
 
     /// Gives each combination of values of these attributes a bucket of its own.
     #[must_use]
     pub fn by(self, attributes: &[AttributeName<&str>]) -> Self {
-        self.partitioned(attributes.iter().map(|name| Part::from(*name)).collect())
+        self.with_partition(attributes.iter().map(|name| Part::from(*name)).collect())
     }
 
     /// Gives each combination of values of these parts a bucket of its own.
     #[must_use]
-    pub fn partitioned(mut self, partition: Vec<Part>) -> Self {
+    pub fn with_partition(mut self, partition: Vec<Part>) -> Self {
         for limit in &mut self.limits {
             let (override_name, quota_name) = (limit.name.override_name(), limit.name.quota());
             limit.name = BucketName::of_override(
@@ -167,14 +167,14 @@ impl Policy {
 
     /// Covers only queries that fit the selector.
     #[must_use]
-    pub fn covering(mut self, selector: Selector) -> Self {
+    pub fn with_selector(mut self, selector: Selector) -> Self {
         self.selector = selector;
         self
     }
 
     /// Puts it into a group, of which only the first policy that covers a query applies.
     #[must_use]
-    pub fn grouped(mut self, group: &str) -> Self {
+    pub fn with_group(mut self, group: &str) -> Self {
         self.group = Some(group.to_owned());
         self
     }
@@ -205,7 +205,7 @@ impl Policy {
     /// another mode. Of several, the first whose condition holds counts. Its quotas have buckets of their own, named
     /// after `name` or, without one, after the condition.
     #[must_use]
-    pub fn overridden(
+    pub fn with_override(
         mut self,
         name: Option<&str>,
         condition: Condition,
@@ -224,14 +224,14 @@ impl Policy {
 
     /// Sets what a query costs.
     #[must_use]
-    pub fn costing(mut self, cost: Cost) -> Self {
+    pub fn with_cost(mut self, cost: Cost) -> Self {
         self.cost = cost;
         self
     }
 
     /// Sets the mode.
     #[must_use]
-    pub fn in_mode(mut self, mode: Mode) -> Self {
+    pub fn with_mode(mut self, mode: Mode) -> Self {
         self.mode = mode;
         self
     }
@@ -252,8 +252,8 @@ impl Policy {
 
     /// Sets which responses count. Entrypoints that do not see the response count all requests.
     #[must_use]
-    pub fn with_count(mut self, counted: Counted) -> Self {
-        self.counted = counted;
+    pub fn with_count(mut self, count: CountedResponses) -> Self {
+        self.count = count;
         self
     }
 
@@ -279,14 +279,14 @@ impl Policy {
         let rest = |policy: &Self| Self {
             selector: Selector::Named,
             limits: Vec::new(),
-            counted: Counted::default(),
+            count: CountedResponses::default(),
             ..policy.clone()
         };
         self == other
             || self.selector.is_equivalent(&other.selector)
                 && self.limits.len() == other.limits.len()
                 && self.limits.iter().zip(&other.limits).all(is_same)
-                && self.counted.is_equivalent(&other.counted)
+                && self.count.is_equivalent(&other.count)
                 && rest(self) == rest(other)
     }
 
@@ -337,8 +337,8 @@ impl Policy {
     }
 
     /// What it says for some. The first whose condition holds counts.
-    pub fn overrides(&self) -> impl Iterator<Item = OtherTerms<'_>> {
-        self.overrides.iter().map(|other| OtherTerms {
+    pub fn overrides(&self) -> impl Iterator<Item = OverrideTerms<'_>> {
+        self.overrides.iter().map(|other| OverrideTerms {
             name: &other.name,
             condition: &other.condition,
             limits: other.limits.clone().and_then(|limits| self.limits.get(limits)),
@@ -358,8 +358,8 @@ impl Policy {
     }
 
     /// Which answers count.
-    pub fn counted(&self) -> &Counted {
-        &self.counted
+    pub fn count(&self) -> &CountedResponses {
+        &self.count
     }
 
     /// True if the query lacks what it is counted by, and so does not fall under the policy.
@@ -384,15 +384,15 @@ impl Policy {
     }
 
     /// Why a query with several readings cannot be counted, if it cannot.
-    pub(crate) fn uncountable(&self, query: &Query<'_>) -> Option<Uncountable> {
+    pub(crate) fn uncountable(&self, query: &Query<'_>) -> Option<UncountableReason> {
         if self.partition.iter().any(|part| part.is_repeated(query.attributes)) {
-            return Some(Uncountable::Repeated);
+            return Some(UncountableReason::Repeated);
         }
         let mut n_values = self.partition.iter().map(|part| part.n_values(query.attributes));
         let n_readings = n_values.try_fold(1, usize::checked_mul);
         let is_countable =
             n_readings.is_some_and(|n_readings| n_readings <= usize::from(Policies::READINGS_MAX));
-        (!is_countable).then_some(Uncountable::TooMany)
+        (!is_countable).then_some(UncountableReason::TooMany)
     }
 
     /// True if it looks at an attribute that has more values than a query carries.

@@ -28,11 +28,11 @@ pub struct Standing {
 #[derive(PartialEq, Eq, Debug)]
 pub enum Outcome {
     /// It was spent.
-    Paid(Receipt),
+    Charged(Receipt),
     /// It would fit, but was not spent: it only looked, or another charge vetoed.
-    Fits,
+    WouldPass,
     /// It does not fit now, and does after this time if nobody else spends; not a microsecond earlier.
-    Short {
+    Denied {
         /// The shortest wait after which it fits.
         retry_after: Micros,
     },
@@ -89,12 +89,12 @@ impl Standing {
         basis: Basis,
     ) -> Self {
         let (outcome, wait) = match (receipt, fit) {
-            (Some(receipt), Fit::Fits { wait }) => (Outcome::Paid(receipt), wait),
+            (Some(receipt), Fit::Fits { wait }) => (Outcome::Charged(receipt), wait),
             (Some(receipt), Fit::Short { .. } | Fit::Never) => {
-                (Outcome::Paid(Receipt { is_past: true, ..receipt }), Micros::ZERO)
+                (Outcome::Charged(Receipt { is_past: true, ..receipt }), Micros::ZERO)
             }
-            (None, Fit::Fits { wait }) => (Outcome::Fits, wait),
-            (None, Fit::Short { retry_after }) => (Outcome::Short { retry_after }, Micros::ZERO),
+            (None, Fit::Fits { wait }) => (Outcome::WouldPass, wait),
+            (None, Fit::Short { retry_after }) => (Outcome::Denied { retry_after }, Micros::ZERO),
             (None, Fit::Never) => (Outcome::Never, Micros::ZERO),
         };
         let Level { remaining, reset_after } = level;
@@ -131,15 +131,15 @@ impl Standing {
     #[inline(always)]
     pub fn is_against(&self) -> bool {
         match self.outcome {
-            Outcome::Paid(_) | Outcome::Fits => false,
-            Outcome::Short { .. } | Outcome::Never => true,
+            Outcome::Charged(_) | Outcome::WouldPass => false,
+            Outcome::Denied { .. } | Outcome::Never => true,
             Outcome::Unknown => self.basis == Basis::FailClosed,
         }
     }
 
     /// True if the charge was recorded past the limit: it was spent, and did not fit.
     pub fn is_past(&self) -> bool {
-        matches!(&self.outcome, Outcome::Paid(receipt) if receipt.is_past)
+        matches!(&self.outcome, Outcome::Charged(receipt) if receipt.is_past)
     }
 
     /// True if the limit has no room: it speaks against the query, or the charge was recorded past it.
@@ -150,9 +150,9 @@ impl Standing {
 
     /// Takes the receipt out, to give it back: afterwards the charge only fits.
     pub fn take_receipt(&mut self) -> Option<Receipt> {
-        match std::mem::replace(&mut self.outcome, Outcome::Fits) {
-            Outcome::Paid(receipt) => Some(receipt),
-            other @ (Outcome::Fits | Outcome::Short { .. } | Outcome::Never | Outcome::Unknown) => {
+        match std::mem::replace(&mut self.outcome, Outcome::WouldPass) {
+            Outcome::Charged(receipt) => Some(receipt),
+            other @ (Outcome::WouldPass | Outcome::Denied { .. } | Outcome::Never | Outcome::Unknown) => {
                 self.outcome = other;
                 None
             }
@@ -164,9 +164,9 @@ impl Standing {
     pub fn retry_after(&self) -> Option<Micros> {
         match self.outcome {
             Outcome::Unknown if self.basis == Basis::FailClosed => Some(Micros::from_secs(1)),
-            Outcome::Paid(_) if self.is_past() => Some(self.reset_after),
-            Outcome::Paid(_) | Outcome::Fits | Outcome::Unknown => Some(Micros::ZERO),
-            Outcome::Short { retry_after } => Some(retry_after),
+            Outcome::Charged(_) if self.is_past() => Some(self.reset_after),
+            Outcome::Charged(_) | Outcome::WouldPass | Outcome::Unknown => Some(Micros::ZERO),
+            Outcome::Denied { retry_after } => Some(retry_after),
             Outcome::Never => None,
         }
     }

@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::sync::Arc;
 
-pub use crate::charge::{Act, Charge, Charges, Paid, Refund};
+pub use crate::charge::{Act, Charge, Charges, PaidCharge, Refund};
 pub use crate::inline_vec::InlineVec;
 pub use crate::key::{BucketName, Key, Value};
 pub use crate::standing::{Basis, Outcome, Receipt, Standing, Standings};

@@ -125,8 +125,8 @@ pub(crate) fn show_past(standings: &mut Standings, past: &[bool]) {
 
 fn is_past(standing: &mut Standing) -> Option<&mut bool> {
     match &mut standing.outcome {
-        Outcome::Paid(receipt) => Some(&mut receipt.is_past),
-        Outcome::Fits | Outcome::Short { .. } | Outcome::Never | Outcome::Unknown => None,
+        Outcome::Charged(receipt) => Some(&mut receipt.is_past),
+        Outcome::WouldPass | Outcome::Denied { .. } | Outcome::Never | Outcome::Unknown => None,
     }
 }
 

@@ -7,12 +7,12 @@ use std::ops::RangeInclusive;
 
 /// The statuses of the answers that count. By default, all of them.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Counted {
+pub struct CountedResponses {
     /// None: everything.
     statuses: Option<Vec<RangeInclusive<u16>>>,
 }
 
-impl Counted {
+impl CountedResponses {
     /// Only answers with one of these statuses.
     pub fn only(statuses: Vec<RangeInclusive<u16>>) -> Self {
         Self { statuses: Some(statuses) }
@@ -51,7 +51,8 @@ mod tests {
 
     #[test]
     fn everything_counts_unless_said_otherwise() {
-        let (all, failures) = (Counted::default(), Counted::only(vec![401..=401, 500..=599]));
+        let (all, failures) =
+            (CountedResponses::default(), CountedResponses::only(vec![401..=401, 500..=599]));
         assert!(all.is_everything() && !failures.is_everything());
         for (status, counts) in
             [(200, false), (400, false), (401, true), (402, false), (500, true), (599, true)]
