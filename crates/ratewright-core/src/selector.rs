@@ -1,8 +1,8 @@
-//! Which queries a policy covers, and how the covering ones are found among many.
+//! Selectors: which queries a policy covers, and an index that finds the covering policies among many.
 //!
 //! A [`Condition`] is a list of tests, all of which must hold. Trying every policy's condition would make a decision
-//! as slow as the file is long, so each is filed under an anchor: something that a query must have for the condition to
-//! hold at all.
+//! as slow as the file is long, so each is filed under an anchor: a value or a literal that a query must contain for the
+//! condition to hold.
 //!
 //! ```text
 //!   path: /api/orders           a table by value: one look-up
@@ -12,7 +12,7 @@
 //!   anything else               tried every time
 //! ```
 //!
-//! An anchor only proposes. The condition itself is tested then, so an anchor may be too wide, never too narrow.
+//! An anchor only proposes; the condition itself is tested afterwards. So an anchor may be too wide, never too narrow.
 
 use std::collections::HashMap;
 use std::hash::Hasher as _;
@@ -32,7 +32,7 @@ use crate::query::{Attribute, AttributeName, Query};
 pub enum Selector {
     /// Those for which this holds.
     When(Condition),
-    /// Those that ask for it by name, and no others.
+    /// Only those that name the policy.
     Named,
 }
 
@@ -55,7 +55,7 @@ enum Test {
 pub(crate) enum ConditionMatch {
     /// It does not.
     No,
-    /// It does if what cannot be read is what the condition asks for.
+    /// It may: a value that the condition tests is unreadable.
     Maybe,
     /// It does.
     Yes,
@@ -135,8 +135,8 @@ impl Condition {
     }
 
     /// Whether all tests hold, or might if an unreadable value were readable; otherwise one invalid byte would be enough to escape every
-    /// policy. A header, cookie, parameter or token that cannot be read may still be anybody's, so it fits only if `is_by_client`: the
-    /// policy has buckets for each client, and nobody can spend what others share.
+    /// policy. A header, cookie, parameter or token that cannot be read may belong to any client, so it fits only if `is_by_client`:
+    /// each client has its own bucket, and cannot spend the units of others.
     #[inline(always)]
     pub(crate) fn fit(&self, query: &Query<'_>, is_by_client: impl Fn() -> bool) -> ConditionMatch {
         if self.tests.is_empty() { ConditionMatch::Yes } else { self.worst_fit(query, is_by_client) }
@@ -205,8 +205,8 @@ impl Condition {
         })
     }
 
-    /// 64 bits in hexadecimal that stand for what is tested, in whichever order it is written. Keys in Redis carry them, so
-    /// they must not change between versions.
+    /// A 64-bit digest of the tests in hexadecimal, independent of their order. Redis keys contain it, so it must not change between
+    /// versions.
     pub fn digest(&self) -> String {
         let mut tests: Vec<String> = self
             .tests()

@@ -1,4 +1,4 @@
-//! Selection: who falls under what.
+//! Selection: which policies apply to which queries.
 
 mod explain;
 mod readings;
@@ -309,7 +309,7 @@ fn b4_a_path_that_could_be_read_in_two_ways_meets_no_policy_that_is_off() {
     assert_eq!(n_charges(Select::CoveringReadings(&[])), 2);
 }
 
-/// Who has nothing that the first policy of a group counts by falls under the next.
+/// A query without the key attribute of a group's first policy falls under the next.
 #[test]
 fn b3_a_policy_that_is_skipped_leaves_its_group_to_the_next() {
     let policies = |mode| {

@@ -182,8 +182,7 @@ async fn what_is_given_back_is_told_truly() {
 async fn negative_hits_are_given_back_and_never_over() {
     for compat in BOTH {
         let world = world(&[limit("a", "", 5, "minute")], compat);
-        let back =
-            |hits| RateLimitDescriptor { is_negative_hits: true, ..costing(hits, of(&[("a", "x")])) };
+        let back = |hits| RateLimitDescriptor { is_negative_hits: true, ..costing(hits, of(&[("a", "x")])) };
         world.ask(vec![costing(5, of(&[("a", "x")]))]).await;
         assert_eq!(world.ask(vec![back(2)]).await, "OK | OK 5/MINUTE left 2 in 43");
         assert_eq!(world.ask(vec![of(&[("a", "x")])]).await, "OK | OK 5/MINUTE left 1 in 43");

@@ -170,8 +170,7 @@ async fn ignored_negative_hits_change_nothing() {
     };
     let red = || of(&[("client", "red")]);
     let all = || of(&[("all", "")]);
-    let back =
-        |hits, descriptor| RateLimitDescriptor { is_negative_hits: true, ..costing(hits, descriptor) };
+    let back = |hits, descriptor| RateLimitDescriptor { is_negative_hits: true, ..costing(hits, descriptor) };
     assert_eq!(ask(vec![costing(4, red()), costing(4, all())]).await, [1, 5]);
     for hits in [1, 4, 5, 1_000, u64::from(u32::MAX)] {
         assert_eq!(ask(vec![back(hits, red())]).await, [1], "{hits}");

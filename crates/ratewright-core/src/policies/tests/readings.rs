@@ -72,7 +72,7 @@ fn what_cannot_be_read_fits_the_conditions_of_policies() {
     }
 }
 
-/// Nobody can spend what others share by sending bytes that nobody can read.
+/// A client cannot spend shared units by sending unreadable bytes.
 #[test]
 fn what_cannot_be_read_spends_nothing_that_others_share() {
     for name in [AttributeName::Header("k"), AttributeName::Cookie("k"), AttributeName::Claim("k")] {
