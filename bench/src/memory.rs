@@ -82,7 +82,7 @@ fn keyed() {
 fn flat() {
     let alone = limiter(BURST);
     let plain = || play(1_000, 1, |key| decide(&alone, key).verdict() == Verdict::Allow);
-    let others = (0..10_000).map(|n| policy(&format!("other-{n}"), TOKEN).covering(Selector::Named));
+    let others = (0..10_000).map(|n| policy(&format!("other-{n}"), TOKEN).with_selector(Selector::Named));
     let crowd = limiter_of(others.chain([policy("per-client", TOKEN)]).collect());
     compare(
         "memory-flat-policies",

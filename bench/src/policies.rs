@@ -29,11 +29,12 @@ pub(crate) fn run() {
 }
 
 fn limiter(n_policies: usize) -> Ours {
-    let each = (0..n_policies).map(|n| policy(&format!("p{n}")).covering(Selector::When(on(&[&pattern(n)]))));
+    let each =
+        (0..n_policies).map(|n| policy(&format!("p{n}")).with_selector(Selector::When(on(&[&pattern(n)]))));
     let policies = Policies::new(each.chain([policy("all")]).collect()).expect("a rule set");
     let exempt = ["/actuator/**", "/health**", "/metrics**", "/static/**", "/css/**", "/js/**", "/images/**"];
     let limiter =
-        Limiter::new(policies.exempting(vec![on(&exempt)]), MemoryStore::new(SystemClock::new(), 100_000));
+        Limiter::new(policies.with_exempt(vec![on(&exempt)]), MemoryStore::new(SystemClock::new(), 100_000));
     (0..BUCKETS).for_each(|n| assert!(decide(&limiter, &request(n, n_policies)), "nothing is denied"));
     limiter
 }

@@ -161,8 +161,8 @@ async fn apply(store: &RedisStore, quota: &Quota, client: &str, act: Act) -> Opt
     let charge = Charge { limit, key, quota, act, patience, on_failure };
     store.apply(&[charge], &mut standings).await.expect("Redis answers");
     match standings.remove(0).outcome {
-        Outcome::Paid(receipt) => Some(receipt),
-        Outcome::Fits | Outcome::Short { .. } | Outcome::Never | Outcome::Unknown => None,
+        Outcome::Charged(receipt) => Some(receipt),
+        Outcome::WouldPass | Outcome::Denied { .. } | Outcome::Never | Outcome::Unknown => None,
     }
 }
 

@@ -63,7 +63,7 @@ fn router() -> Router {
     };
     let named = |name: &str| AttributeName::parse(name).expect("an attribute");
     let by = |name: &str, attribute: &str| {
-        Policy::new(name, quota()).expect("a policy").partitioned(vec![Part::one(named(attribute))])
+        Policy::new(name, quota()).expect("a policy").with_partition(vec![Part::one(named(attribute))])
     };
     let on = |path: &str| {
         let pattern = Pattern::new(path, Some(b'/')).expect("a pattern");
@@ -74,12 +74,12 @@ fn router() -> Router {
     let each = (0..).zip(names).map(|(n, attribute): (u32, _)| by(&format!("p{n}"), attribute));
     let more = [
         by("login", "ip")
-            .covering(Selector::When(on("**/login**")))
-            .costing(Cost::Of(named("header:x-cost"))),
-        by("strict", "user").covering(Selector::When(on("/strict/**"))).with_missing(Missing::Deny),
+            .with_selector(Selector::When(on("**/login**")))
+            .with_cost(Cost::Of(named("header:x-cost"))),
+        by("strict", "user").with_selector(Selector::When(on("/strict/**"))).with_missing(Missing::Deny),
     ];
     let policies =
-        Policies::new(each.chain(more).collect()).expect("a rule set").exempting(vec![on("/health**")]);
+        Policies::new(each.chain(more).collect()).expect("a rule set").with_exempt(vec![on("/health**")]);
     let clock = ManualClock::default();
     let limiter = Arc::new(Limiter::new(policies, MemoryStore::new(clock.clone(), 1_000)));
     rest::router(rest::Rest {

@@ -41,9 +41,9 @@ impl Reader<'_> {
         let mode = if context.enabled { Mode::Enforce } else { Mode::Off };
         Some(
             policy
-                .covering(Selector::Named)
+                .with_selector(Selector::Named)
                 .by(&[AttributeName::Key])
-                .in_mode(mode)
+                .with_mode(mode)
                 .with_on_failure(context.on_failure),
         )
     }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ratewright_core::policy::{Condition, Cost, Counted, Missing, Mode, OnFailure, Part, Selector};
+use ratewright_core::policy::{Condition, Cost, CountedResponses, Missing, Mode, OnFailure, Part, Selector};
 use ratewright_core::query::AttributeName;
 use ratewright_core::quota::Algorithm;
 use ratewright_core::{Micros, Policies, Policy};
@@ -59,28 +59,28 @@ struct Terms {
     group: Option<String>,
     missing: Missing,
     cost: Cost,
-    counted: Counted,
+    counted: CountedResponses,
 }
 
 impl PolicyContext<'_> {
     /// Applies the common settings to a policy of other rules.
     fn apply(self, policy: Policy) -> Policy {
         let mode = if self.enabled { policy.mode() } else { Mode::Off };
-        policy.in_mode(mode).with_on_failure(self.on_failure)
+        policy.with_mode(mode).with_on_failure(self.on_failure)
     }
 }
 
 impl Terms {
     fn apply(self, policy: Policy) -> Policy {
         let policy = policy
-            .in_mode(self.mode)
+            .with_mode(self.mode)
             .with_on_failure(self.on_failure)
             .with_retry_after_min(self.retry_after)
             .with_missing(self.missing)
-            .costing(self.cost)
+            .with_cost(self.cost)
             .with_count(self.counted);
         match self.group {
-            Some(group) => policy.grouped(&group),
+            Some(group) => policy.with_group(&group),
             None => policy,
         }
     }
@@ -149,7 +149,7 @@ impl Reader<'_> {
 
     fn rule_set(&mut self, policies: Vec<Policy>, exempt: Vec<Condition>) -> Policies {
         match Policies::new(policies) {
-            Ok(policies) => policies.exempting(exempt),
+            Ok(policies) => policies.with_exempt(exempt),
             Err(error) => {
                 self.error(None, error.to_string());
                 Policies::default()
@@ -214,12 +214,12 @@ impl Reader<'_> {
         let (_, first) = quotas.next()?;
         let policy =
             Policy::new(&name?, first).map_err(|error| self.error(name_position, error.to_string())).ok()?;
-        let policy = policy.partitioned(parts?).covering(selector?);
+        let policy = policy.with_partition(parts?).with_selector(selector?);
         let policy =
             quotas.fold(policy, |policy, (name, quota)| policy.and(&name.unwrap_or_default(), quota));
         overrides.into_iter().try_fold(terms.apply(policy), |policy, other| {
             let (name, condition, quotas, mode) = other?;
-            Some(policy.overridden(name.as_deref(), condition, quotas, mode))
+            Some(policy.with_override(name.as_deref(), condition, quotas, mode))
         })
     }
 
@@ -272,7 +272,7 @@ impl Reader<'_> {
         let mode = self.read_if(&format!("{path}.mode"), &raw.mode).unwrap_or_default();
         // `in_flight` reports settings that have no effect with it.
         let (on_failure, counted) = match &raw.in_flight {
-            Some(_) => (OnFailure::Local, Counted::default()),
+            Some(_) => (OnFailure::Local, CountedResponses::default()),
             None => {
                 let on_failure = self.read_if(&format!("{path}.on_failure"), &raw.on_failure);
                 let counted = self.counted(&format!("{path}.count"), raw.count.as_ref());

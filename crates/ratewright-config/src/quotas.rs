@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ratewright_core::Quota;
-use ratewright_core::policy::{Cost, Counted};
+use ratewright_core::policy::{Cost, CountedResponses};
 use ratewright_core::query::AttributeName;
 use ratewright_core::quota::Algorithm;
 use ratewright_http::path::Case;
@@ -238,9 +238,9 @@ impl Reader<'_> {
     }
 
     /// Which responses count.
-    pub(crate) fn counted(&mut self, path: &str, raw: Option<&Located<file::Count>>) -> Counted {
+    pub(crate) fn counted(&mut self, path: &str, raw: Option<&Located<file::Count>>) -> CountedResponses {
         let Some(Located { value: file::Count { status }, position }) = raw else {
-            return Counted::default();
+            return CountedResponses::default();
         };
         let Some(statuses) = status.as_ref().filter(|statuses| !statuses.items.is_empty()) else {
             let position = status.as_ref().map_or(*position, |statuses| statuses.position);
@@ -250,9 +250,9 @@ impl Reader<'_> {
                     "{path} has no status, so nothing would count; write {{status: [401, 403]}}, or remove it"
                 ),
             );
-            return Counted::default();
+            return CountedResponses::default();
         };
         let statuses = self.read_each(&format!("{path}.status"), statuses);
-        Counted::only(statuses.into_iter().map(|Statuses(range)| range).collect())
+        CountedResponses::only(statuses.into_iter().map(|Statuses(range)| range).collect())
     }
 }

@@ -38,19 +38,19 @@ pub struct Demand {
     pub ahead: u64,
     /// Units that this charge takes.
     pub cost: u32,
-    /// The longest wait that the asker accepts, where a charge is paid with a wait.
+    /// The longest wait that the caller accepts, if the quota is a queue.
     pub patience: Micros,
 }
 
 /// Whether a demand can be met.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fit {
-    /// It can; the asker may go on after `wait`.
+    /// It can; the query may proceed after `wait`.
     Fits {
         /// Zero, unless the quota is a queue.
         wait: Micros,
     },
-    /// It can at the earliest after `retry_after`, if nobody else spends; not a microsecond earlier.
+    /// It can at the earliest after `retry_after`, if no other query spends; not a microsecond earlier.
     Short {
         /// The shortest wait after which it fits.
         retry_after: Micros,
@@ -59,7 +59,7 @@ pub enum Fit {
     Never,
 }
 
-/// What became of a single charge.
+/// What happened to a single charge.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Charged {
     /// How it fitted.
@@ -85,20 +85,20 @@ pub struct Level {
 /// Each function takes the time, and none assumes that it moved forward since the last call. A store calls
 /// [`mend`](Bucket::mend) before any other.
 pub trait Bucket {
-    /// Pulls a state back that lies further ahead than it ever could, and tells whether it did. Such a
-    /// state is to be stored, whatever becomes of the charge.
+    /// Pulls back a state that lies further ahead than it ever could, and returns whether it did. The
+    /// store must keep the mended state even if the charge is denied.
     fn mend(&mut self, quota: &Quota, now: Timestamp) -> bool;
 
     /// Weighs a demand. Changes nothing. A demand for nothing fits unless the bucket is past its limit.
     fn fit(&self, quota: &Quota, demand: Demand, now: Timestamp) -> Fit;
 
-    /// Spends `cost` units, whether they fit or not, and tells how many of them were counted: all, unless
+    /// Spends `cost` units, whether they fit or not, and returns how many of them were counted: all, unless
     /// the state would get deeper than two capacities.
     fn spend(&mut self, quota: &Quota, cost: u32, now: Timestamp) -> u32;
 
     /// Gives back what time has not yet repaid of `cost` units that were spent at `paid_at`. Nothing, while
     /// the bucket is past its limit: units beyond two capacities were not counted, and must not be given back
-    /// in the guise of others; nor if `paid_at` lies ahead, where nobody knows what time has repaid.
+    /// in the guise of others; nor if `paid_at` lies ahead, where it is unknown what time has repaid.
     fn refund(&mut self, quota: &Quota, cost: u32, paid_at: Timestamp, now: Timestamp);
 
     /// Weighs a demand and, if `act` then spends, spends it: all that a call with a single charge needs.
@@ -123,7 +123,7 @@ impl Demand {
         self.ahead + u64::from(self.cost)
     }
 
-    /// The answer, where the state does not matter: more than all never fits.
+    /// The fit where the state does not matter: more than the capacity never fits.
     #[inline]
     fn plain(self, quota: &Quota) -> Option<Fit> {
         (self.total() > u64::from(quota.capacity().get())).then_some(Fit::Never)
@@ -135,7 +135,7 @@ impl Fit {
     pub const NOW: Self = Self::Fits { wait: Micros::ZERO };
 }
 
-/// Weighs, spends if `act` says so, and tells what is left.
+/// Weighs, spends if `act` says so, and returns what is left.
 fn charge<B: Bucket>(bucket: &mut B, quota: &Quota, demand: Demand, act: Act, now: Timestamp) -> Charged {
     let fit = if act.only_tells() { Fit::NOW } else { bucket.fit(quota, demand, now) };
     let spends = act.spends(matches!(fit, Fit::Fits { .. }));
@@ -148,7 +148,7 @@ fn forfeits(spent: u32, quota: &Quota, paid_at: Timestamp, now: Timestamp) -> bo
     quota.capacity().get() < spent || now < paid_at
 }
 
-/// Pulls a beginning back to now that lies more than a window ahead, and tells whether it did.
+/// Pulls a beginning back to now that lies more than a window ahead, and returns whether it did.
 fn pull_back(began: &mut Timestamp, quota: &Quota, now: Timestamp) -> bool {
     let too_far = now + quota.window() < *began;
     if too_far {
@@ -157,7 +157,7 @@ fn pull_back(began: &mut Timestamp, quota: &Quota, now: Timestamp) -> bool {
     too_far
 }
 
-/// Adds units to a count, no deeper than two capacities, and tells how many were added. A count that is
+/// Adds units to a count, no deeper than two capacities, and returns how many were added. A count that is
 /// already deeper, as it can be under a quota since lowered, stays: what was spent stays spent.
 fn deepen(count: &mut u32, cost: u32, quota: &Quota) -> u32 {
     let counted = quota.deepest().saturating_sub(*count).min(cost);

@@ -1,4 +1,4 @@
-//! One policy's claim on one query.
+//! A charge: what one policy asks of one bucket for one query.
 
 use std::num::NonZeroU32;
 
@@ -15,90 +15,90 @@ use crate::standing::{Basis, Receipt};
 pub enum Act {
     /// Spends, all or nothing with the other charges; vetoes if it does not fit.
     Take(NonZeroU32),
-    /// Spends if it fits and nobody vetoes; never vetoes. What a policy in shadow mode does.
+    /// Spends if it fits and no other charge vetoes; never vetoes. A policy in shadow mode does this.
     Try(NonZeroU32),
-    /// Spends even past the limit; never vetoes. `Record(0)` learns whether the bucket is past it.
+    /// Spends even past the limit; never vetoes. `Record(0)` reads whether the bucket is past its limit.
     Record(u32),
-    /// Spends nothing; vetoes if it would not fit. `Look(0)` only tells how things stand.
+    /// Spends nothing; vetoes if it would not fit. `Look(0)` only reads the standing.
     Look(u32),
 }
 
-/// What stands in for the shared store when it gives no answer.
+/// What decides if the shared store does not reply: the policy's `on_failure`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum OnFailure {
     /// This instance's memory, with a share of the quota.
     #[default]
     Local,
-    /// Nobody: the charge is let through, unchecked.
+    /// Nothing: the charge passes unchecked.
     Open,
-    /// Nobody: the charge is denied.
+    /// Nothing: the charge is denied.
     Closed,
 }
 
 /// A claim on one bucket.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Charge<'a> {
-    /// On whose behalf, within the rule set that selected it.
+    /// The limit that charges, within the rule set that selected it.
     pub limit: LimitId,
-    /// Which bucket.
+    /// The bucket.
     pub key: Key<'a>,
-    /// How much it may hold.
+    /// The bucket's quota.
     pub quota: &'a Quota,
-    /// What to do with it.
+    /// What the charge does to the bucket.
     pub act: Act,
-    /// The longest wait that the asker accepts, where a charge is paid with a wait.
+    /// The longest wait that the caller accepts, if the quota is a queue.
     pub patience: Micros,
-    /// What to do if the store gives no answer.
+    /// What happens if the store does not reply.
     pub on_failure: OnFailure,
 }
 
 /// The charges of one decision.
 pub type Charges<'a> = InlineVec<Charge<'a>>;
 
-/// A paid charge to be given back.
+/// A charge to refund.
 #[derive(Debug)]
 pub struct Refund<'a> {
-    /// Which bucket was charged.
+    /// The bucket that was charged.
     pub key: Key<'a>,
-    /// Under which quota it was charged. It must still be in force.
+    /// The quota that it was charged under. It must still be in force.
     pub quota: &'a Quota,
-    /// What its standing said. A receipt is good for one refund, so it moves in here.
+    /// The receipt from its standing. A receipt is good for one refund, so it moves in here.
     pub receipt: Receipt,
-    /// On what ground it was paid, and so where it is to be given back.
+    /// The basis of the charge: the refund goes to the same place.
     pub basis: Basis,
     /// Identifies a refund that may be requested twice or at two instances; it is made once.
     pub id: Option<u64>,
 }
 
-/// A charge that somebody paid, as they were told of it, to be given back.
+/// A charge to refund, as its receipt describes it to the client.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Paid<'a> {
-    /// Under which policy.
+pub struct PaidCharge<'a> {
+    /// The policy's name.
     pub policy: &'a str,
-    /// Under which of its overrides, if not under its own terms.
+    /// The name of the override that applied, if one did.
     pub override_name: Option<&'a str>,
     /// The quota's own name, if the policy has several.
     pub quota: Option<&'a str>,
     /// The quota's rate. It must still be in force.
     pub rate: Rate,
-    /// The kind of quota, as [`Quota::kind`] tells it. It must still be in force.
+    /// The kind of quota, from [`Quota::kind`]. It must still be in force.
     pub kind: &'a str,
-    /// What the quota holds. It must still be in force.
+    /// The quota's capacity. It must still be in force.
     pub capacity: NonZeroU32,
-    /// The partition values, as a key tells them.
+    /// The partition values, as in the key.
     pub values: Vec<&'a str>,
-    /// How many units.
+    /// Units that were charged.
     pub cost: u32,
-    /// When, by the store's clock.
+    /// When it was charged, by the store's clock.
     pub paid_at: Timestamp,
-    /// On what ground, and so where it is to be given back.
+    /// The basis of the charge: the refund goes to the same place.
     pub basis: Basis,
     /// Identifies a refund that may be requested twice or at two instances; it is made once.
     pub id: u64,
 }
 
 impl Act {
-    /// Units that the act speaks of.
+    /// The units of the act.
     #[inline(always)]
     pub fn cost(self) -> u32 {
         match self {
@@ -107,7 +107,7 @@ impl Act {
         }
     }
 
-    /// True if not fitting forbids all charges of the call.
+    /// True if the act vetoes all charges of the call when it does not fit.
     #[inline(always)]
     pub fn vetoes(self) -> bool {
         match self {
@@ -116,14 +116,14 @@ impl Act {
         }
     }
 
-    /// True if the act is no question, and nothing could speak against it: it only learns how things stand.
+    /// True if the act only reads the standing, so it always fits.
     #[inline(always)]
     pub fn only_tells(self) -> bool {
         self == Self::Look(0)
     }
 
-    /// True if later charges of the same key must leave room for this one. A take that is short claims its
-    /// units too: the query will need them when it comes back.
+    /// True if later charges of the same key must leave room for this one. A take that does not fit claims its
+    /// units too: the query will need them when it is retried.
     #[inline(always)]
     pub fn claims(self, fits: bool) -> bool {
         match self {

@@ -1,16 +1,23 @@
-//! Time is a parameter.
+//! Clocks: the time is a parameter.
 //!
-//! The memory store asks a [`Clock`]; Redis has its own. Nothing in this crate reads one. Tests, and
-//! users' tests, move a [`ManualClock`] instead of sleeping.
+//! The memory store reads a [`Clock`]; Redis has its own. This crate reads none. Tests move a [`ManualClock`] instead of sleeping.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::quantity::{Micros, Timestamp};
 
-/// Tells the time.
+/// A source of the current time.
+///
+/// ```
+/// use ratewright_core::{Clock, ManualClock, Micros, Timestamp};
+///
+/// let clock = ManualClock::at(Timestamp::from_micros(0));
+/// clock.advance(Micros::from_secs(60));
+/// assert_eq!(clock.now(), Timestamp::from_micros(60_000_000));
+/// ```
 pub trait Clock: Send + Sync {
-    /// The time now. It may stand still and it may go back; buckets are then strict, never generous.
+    /// The current time. It may stand still or go back; buckets then allow less, never more.
     fn now(&self) -> Timestamp;
 }
 

@@ -1,20 +1,21 @@
-//! The judgement over all standings.
+//! The decision: a verdict, with the standings that it rests on.
 //!
-//! A [`Decision`] keeps the rule set that it was made under, so that who renders it can name its
-//! policies even if others have come into force meanwhile.
+//! A [`Decision`] keeps the rule set that it was made under, so a response can name its policies even after a reload.
 
 use std::sync::Arc;
 
 pub use crate::observe::{Observe, Unobserved};
 
 use crate::charge::Charge;
-use crate::policies::{LimitId, Policies, Refused, Uncountable};
+use crate::policies::{LimitId, Policies, Refused, UncountableReason};
 use crate::policy::{Cost, Limit, Mode, Policy};
 use crate::quantity::Micros;
 use crate::shared_policies::LoadedPolicies;
 use crate::standing::{Basis, Outcome, Standing, Standings};
 
-/// The answer to a query.
+/// The result of a query: a verdict, and how each charged key stands.
+///
+/// See [`Limiter`](crate::Limiter) for an example.
 #[derive(Debug)]
 pub struct Decision {
     pub(crate) policies: LoadedPolicies,
@@ -23,36 +24,36 @@ pub struct Decision {
     pub(crate) refused: Option<Refused>,
 }
 
-/// Limits that are charged while a request's body comes: see [`Decision::open_charges`].
+/// Limits that are charged while a request's body arrives: see [`Decision::open_charges`].
 #[derive(Clone, Debug)]
 pub struct OpenCharges {
     pub(crate) policies: Arc<Policies>,
     pub(crate) limits: Vec<LimitId>,
 }
 
-/// What came of [`Limiter::take_more`](crate::Limiter::take_more).
+/// The result of [`Limiter::take_more`](crate::Limiter::take_more).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Taken {
+pub enum ExtraCharge {
     /// The units were taken.
-    Paid,
-    /// They did not fit, and none were taken.
+    Charged,
+    /// The units did not fit, and none were taken.
     Denied {
-        /// When they would fit; nothing if never.
+        /// When they would fit; `None` if never.
         retry_after: Option<Micros>,
     },
 }
 
-/// What the client is told.
+/// Whether the query may pass.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Verdict {
-    /// Go on.
+    /// It may pass.
     Allow,
-    /// Not now, or never.
+    /// It may not pass now, or never.
     Deny,
 }
 
 impl Verdict {
-    /// Judges: denied if a charge that may veto found no room.
+    /// Denies if a charge that may veto found no room.
     #[inline(always)]
     pub fn judge(charges: &[Charge<'_>], standings: &[Standing]) -> Self {
         debug_assert_eq!(charges.len(), standings.len(), "one standing for each charge, in their order");
@@ -63,7 +64,7 @@ impl Verdict {
 }
 
 impl Decision {
-    /// Nothing charged and nothing against it, under a rule set.
+    /// An allowed decision without charges, under a rule set.
     #[inline(always)]
     pub(crate) fn under(policies: LoadedPolicies) -> Self {
         Self { policies, verdict: Verdict::Allow, standings: Standings::new(), refused: None }
@@ -87,18 +88,18 @@ impl Decision {
         })
     }
 
-    /// On what ground it was decided: the least firm of all. Nothing if no store was asked.
+    /// The least firm basis of all standings. `None` if no store was asked.
     pub fn basis(&self) -> Option<Basis> {
         self.standings.iter().map(|standing| standing.basis).max()
     }
 
     /// The policy that denied because the query cannot be counted, and why. No store was asked.
-    pub fn refused(&self) -> Option<(&Policy, Uncountable)> {
+    pub fn refused(&self) -> Option<(&Policy, UncountableReason)> {
         self.policies.refused(self.refused?)
     }
 
-    /// How long until the same query would be allowed, if nobody else spends, or longer if its policy wants that: zero
-    /// if it is, nothing if it never will be. What a policy in shadow mode says does not count.
+    /// How long until the same query would pass if no other query spends, but at least the policy's `retry_after_min`. Zero if it is
+    /// allowed, `None` if it never will be. Policies in shadow mode do not count.
     pub fn retry_after(&self) -> Option<Micros> {
         match self.verdict {
             Verdict::Allow => Some(Micros::ZERO),
@@ -110,8 +111,8 @@ impl Decision {
         }
     }
 
-    /// The standing that an answer should speak of, if it can speak of one only: of a denial the one that
-    /// lasts longest, otherwise the one with the smallest share left. Never one in shadow mode.
+    /// The standing to show where only one can be shown: after a denial the one with the longest wait, otherwise the one with
+    /// the smallest share left. Never one in shadow mode.
     pub fn tightest(&self) -> Option<(&Policy, &Limit, &Standing)> {
         // Shares are compared by cross-multiplication, so that nothing is rounded.
         let share = |(_, limit, standing): &(&Policy, &Limit, &Standing)| {
@@ -123,7 +124,7 @@ impl Decision {
         };
         match self.verdict {
             Verdict::Allow => self.enforced().min_by(smallest),
-            // None is longest: it never fits.
+            // `None` is longest: it never fits.
             Verdict::Deny => self.enforced().max_by_key(|(policy, _, standing)| {
                 wait(policy, standing).map_or((true, Micros::ZERO), |wait| (false, wait))
             }),
@@ -135,34 +136,33 @@ impl Decision {
         self.standings().filter(|(_, _, standing)| standing.limit.mode() == Mode::Enforce)
     }
 
-    /// How long an allowed query must wait before it goes on. Nobody waits for a policy in shadow mode.
+    /// How long an allowed query must wait before it proceeds. Policies in shadow mode do not delay.
     pub fn wait(&self) -> Micros {
         self.enforced().map(|(_, _, standing)| standing.wait).max().unwrap_or(Micros::ZERO)
     }
 
-    /// True if what it charged depends on the answer: see [`Policy::counted`].
-    pub fn awaits_answer(&self) -> bool {
-        self.policies.counts_by_answer()
-            && self.standings().any(|(policy, _, _)| !policy.counted().is_everything())
+    /// True if a charge depends on the status of the response: see [`Policy::count`].
+    pub fn awaits_response(&self) -> bool {
+        self.policies.counts_by_response()
+            && self.standings().any(|(policy, _, _)| !policy.count().is_everything())
     }
 
     /// The limits that count the bytes of a body whose length was unknown when the request was decided: for
-    /// [`Limiter::take_more`](crate::Limiter::take_more). Nothing, if there are none.
+    /// [`Limiter::take_more`](crate::Limiter::take_more). `None` if there are none.
     pub fn open_charges(&self) -> Option<OpenCharges> {
         if !self.policies.counts_bytes() {
             return None; // most rule sets count no bytes
         }
         let is_open = |(policy, _, standing): &(&Policy, &Limit, &Standing)| {
             *policy.cost() == Cost::RequestBytes
-                && matches!(standing.outcome, Outcome::Fits | Outcome::Unknown)
+                && matches!(standing.outcome, Outcome::WouldPass | Outcome::Unknown)
         };
         let limits: Vec<_> =
             self.standings().filter(is_open).map(|(_, _, standing)| standing.limit).collect();
         (!limits.is_empty()).then(|| OpenCharges { policies: Arc::clone(&self.policies), limits })
     }
 
-    /// The same decision, to be kept for longer than a request's way: until then it holds one of the few places that
-    /// make reading the rule set cheap.
+    /// The same decision, for keeping it longer than one request. Few loaded rule sets at a time are cheap to read; this frees one.
     #[must_use]
     pub fn kept(mut self) -> Self {
         self.policies = self.policies.kept();
@@ -175,7 +175,7 @@ impl Decision {
     }
 }
 
-/// How long a standing keeps its client away: at least as long as its policy wants. Nothing, if for ever.
+/// The wait of a standing, at least its policy's `retry_after_min`. `None` if it never fits.
 fn wait(policy: &Policy, standing: &Standing) -> Option<Micros> {
     let wait = standing.retry_after()?;
     Some(if wait.is_zero() { wait } else { wait.max(policy.retry_after_min()) })
@@ -210,13 +210,13 @@ mod tests {
 
     #[test]
     fn only_a_charge_that_may_veto_denies() {
-        let short = || Outcome::Short { retry_after: Micros::new(1) };
+        let short = || Outcome::Denied { retry_after: Micros::new(1) };
         assert_eq!(verdict(Act::Take(ONE), short(), Basis::Local), Verdict::Deny);
         assert_eq!(verdict(Act::Take(ONE), Outcome::Never, Basis::Local), Verdict::Deny);
         assert_eq!(verdict(Act::Look(1), short(), Basis::Local), Verdict::Deny);
         assert_eq!(verdict(Act::Try(ONE), short(), Basis::Local), Verdict::Allow);
         assert_eq!(verdict(Act::Record(1), short(), Basis::Local), Verdict::Allow);
-        assert_eq!(verdict(Act::Take(ONE), Outcome::Fits, Basis::Local), Verdict::Allow);
+        assert_eq!(verdict(Act::Take(ONE), Outcome::WouldPass, Basis::Local), Verdict::Allow);
     }
 
     #[test]

@@ -1,40 +1,40 @@
-//! Why a query falls under a policy, or does not.
+//! Why a policy applies to a query, or does not.
 //!
-//! Selecting finds the few policies that apply; explaining looks at all of them, by the same tests and in the same order, and tells for
-//! each what came of it. It is for people who ask why a request was limited or not, so it may allocate, and no decision waits for it.
+//! Selecting finds the few policies that apply. Explaining runs the same tests in the same order for all policies, and reports a finding
+//! for each. No decision waits for it, so it may allocate.
 //!
 //! # Laws
 //! - The policies that [`Policies::explain`] finds to apply are those that [`Policies::select`] charges.
 
 use smallvec::SmallVec;
 
-use crate::policies::{Policies, UNSURE_MAX, Uncountable, views};
+use crate::policies::{Policies, UNSURE_MAX, UncountableReason, views};
 use crate::policy::{Missing, Mode, Policy};
 use crate::query::{Ask, Attribute, AttributeName, Query, Select};
-use crate::selector::{Condition, Fit, Selector};
+use crate::selector::{Condition, ConditionMatch, Selector};
 
-/// What a policy makes of a query.
+/// The findings of one policy for a query.
 #[derive(Clone, Debug)]
 pub struct Explained<'a> {
     /// The policy.
     pub policy: &'a Policy,
-    /// What came of it, for each reading of the query, each once.
+    /// One finding for each reading of the query, without repetition.
     pub findings: Vec<Finding<'a>>,
 }
 
-/// What came of one policy, in one reading of a query.
+/// Whether a policy applies to one reading of a query, and why.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Finding<'a> {
     /// The query is charged.
     Applies {
-        /// The override whose terms count.
+        /// The override that applies.
         override_name: Option<&'a str>,
-        /// Whether it is enforced.
+        /// The mode that applies.
         mode: Mode,
     },
-    /// The query is denied, since it cannot be counted.
-    Refused(Uncountable),
-    /// Nothing limits such queries.
+    /// The query is denied, because it cannot be counted.
+    Refused(UncountableReason),
+    /// The query is exempt by this condition.
     Exempt(&'a Condition),
     /// Only routes and callers that name the policy are limited by it, and this query does not.
     NotNamed,
@@ -47,11 +47,11 @@ pub enum Finding<'a> {
     },
     /// It covers GET, and a later one of its group names HEAD.
     HeadTaken,
-    /// The query lacks what the policy counts by.
+    /// The query lacks attributes of the policy's partition.
     Missing(Vec<AttributeName<&'a str>>),
     /// It is switched off, or an override switches it off.
     Off {
-        /// The override that does.
+        /// The override that switches it off.
         override_name: Option<&'a str>,
     },
     /// The query costs nothing.
@@ -63,14 +63,14 @@ pub enum Finding<'a> {
 pub struct FailedTest<'a> {
     /// What is tested.
     pub attribute: AttributeName<&'a str>,
-    /// The values that the query has. None: it lacks the attribute.
+    /// The values that the query has. Empty: it lacks the attribute.
     pub values: Vec<String>,
-    /// The patterns or networks, of which one should have fitted.
+    /// The patterns or networks. One of them should have matched.
     pub expected: Vec<String>,
 }
 
 impl Policies {
-    /// What each policy makes of a query, in their order.
+    /// The findings of each policy for a query, in the order of the policies.
     pub fn explain<'a>(&'a self, query: &Query<'_>) -> Vec<Explained<'a>> {
         let mut explained: Vec<_> =
             self.iter().map(|policy| Explained { policy, findings: Vec::new() }).collect();
@@ -91,7 +91,7 @@ impl Policies {
         explained
     }
 
-    /// What comes of each policy in one reading.
+    /// The finding of each policy in one reading.
     fn findings<'a>(
         &'a self,
         names: &[&str],
@@ -112,12 +112,12 @@ impl Policies {
             };
             let taken = groups.iter().find(|(group, _)| Some(*group) == policy.group()).map(|(_, by)| *by);
             let fit = match policy.mode() {
-                Mode::Off if condition.spares(seen) => Fit::Yes,
-                Mode::Off => Fit::No,
+                Mode::Off if condition.spares(seen) => ConditionMatch::Yes,
+                Mode::Off => ConditionMatch::No,
                 Mode::Enforce | Mode::Shadow => condition.fit(seen, || policy.is_by_client()),
             };
-            n_unsure += u32::from(fit == Fit::Maybe && taken.is_none());
-            if fit == Fit::No || fit == Fit::Maybe && n_unsure > UNSURE_MAX {
+            n_unsure += u32::from(fit == ConditionMatch::Maybe && taken.is_none());
+            if fit == ConditionMatch::No || fit == ConditionMatch::Maybe && n_unsure > UNSURE_MAX {
                 return Finding::NotCovered(condition.failures(seen));
             }
             if let Some(by) = taken {
@@ -129,7 +129,7 @@ impl Policies {
                 if self.is_head_of_another(policy, &later, seen) {
                     return Finding::HeadTaken;
                 }
-                let is_sure = fit == Fit::Yes && !policy.looks_at_too_many(seen);
+                let is_sure = fit == ConditionMatch::Yes && !policy.looks_at_too_many(seen);
                 if is_sure && !policy.is_skipped(seen) && !policy.stands_in(seen) {
                     groups.push((group, policy.name()));
                 }
@@ -149,14 +149,14 @@ impl Policies {
 }
 
 impl Finding<'_> {
-    /// True if the query does not fall under the policy by itself, but would if somebody named the policy.
+    /// True if the policy does not cover the query, but applies to queries that name it.
     fn is_outside(&self) -> bool {
         matches!(self, Self::NotNamed | Self::NotCovered(_) | Self::GroupTaken { .. } | Self::HeadTaken)
     }
 }
 
 impl Policy {
-    /// What comes of the policy, if the query falls under it.
+    /// The finding for a query that the policy covers or that names it.
     fn finding<'a>(&'a self, seen: &Query<'_>, query: &Query<'_>) -> Finding<'a> {
         let terms = self.terms(seen);
         let override_name = self.override_of(seen);
@@ -166,13 +166,13 @@ impl Policy {
         };
         if self.looks_at_too_many(seen) {
             return if self.is_ever_enforced() {
-                Finding::Refused(Uncountable::TooMany)
+                Finding::Refused(UncountableReason::TooMany)
             } else {
                 Finding::Off { override_name }
             };
         }
         if self.missing() == Missing::Deny && self.is_missing(seen) {
-            return refuse(Uncountable::Missing);
+            return refuse(UncountableReason::Missing);
         }
         if terms.mode == Mode::Off {
             return Finding::Off { override_name };
@@ -210,7 +210,7 @@ impl Condition {
     }
 }
 
-/// A value as people may see it.
+/// A value for display.
 fn readable(value: &str) -> String {
     match value {
         Attribute::UNREADABLE => "(cannot be read)".to_owned(),
@@ -221,7 +221,7 @@ fn readable(value: &str) -> String {
 }
 
 impl Ask {
-    /// The same question, spending nothing.
+    /// The same units, without spending them.
     #[must_use]
     pub fn look(self) -> Self {
         match self {

@@ -25,10 +25,10 @@ impl<T> InlineVec<T> {
         self.0.push(element);
     }
 
-    /// Takes the element of this number out.
+    /// Removes and returns the element at this index.
     ///
     /// # Panics
-    /// If there is none.
+    /// If the list is shorter.
     pub fn remove(&mut self, number: usize) -> T {
         self.0.remove(number)
     }

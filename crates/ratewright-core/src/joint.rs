@@ -46,7 +46,7 @@ pub struct JointQuery<'a> {
     pub quota: JointQuota<'a>,
     /// Whether it denies the request by itself.
     pub veto: Veto,
-    /// Units that it gives back. Such a query asks to record 0 units, or to look at 0 if it gives back none.
+    /// Units that it gives back. A query that gives back records 0 units, or looks at 0 if it gives back none.
     pub gives_back: Option<GiveBack>,
 }
 
@@ -75,7 +75,7 @@ pub enum Veto {
 pub enum GiveBack {
     /// Unless the request is denied.
     IfAllowed(u32),
-    /// Whatever becomes of the request.
+    /// Whether the request is denied or not.
     Always(u32),
 }
 
@@ -89,7 +89,7 @@ pub struct JointTerms {
     pub is_report: bool,
 }
 
-/// The answer to several queries.
+/// The result of several queries.
 #[must_use = "`Limiter::correct` gives back what a denied request was charged"]
 #[derive(Debug)]
 pub struct JointDecision {
@@ -99,10 +99,10 @@ pub struct JointDecision {
     pub(crate) corrections: Corrections,
 }
 
-/// What became of each query.
+/// The results of all queries.
 pub(crate) type Members = SmallVec<[Member; 4]>;
 
-/// What became of a query.
+/// The result of one query.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Member {
     /// Its charges end before this one.

@@ -1,4 +1,4 @@
-//! The name of one bucket: whose, and under which limit.
+//! The key: the name of one bucket, from a limit and the partition values of a query.
 //!
 //! A [`BucketName`] belongs to the policy and is made once; a [`Key`] adds the attributes of one query and
 //! only borrows. Two keys are the same if and only if their names and partition values are.
@@ -39,10 +39,10 @@ pub struct Part {
     others: Vec<AttributeName<String>>,
 }
 
-/// A value that tells buckets apart.
+/// One partition value of a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Value<'a> {
-    /// Which attribute it is of, where it could be of several.
+    /// The attribute that it comes from, if the part has several.
     pub tag: Option<&'a AttributeName<String>>,
     /// The value.
     pub text: &'a str,
@@ -53,20 +53,20 @@ pub struct Value<'a> {
 pub struct Key<'a> {
     name: &'a BucketName,
     attributes: &'a [Attribute<'a>],
-    /// The first partition value, unless it has a tag. Most keys have just one, which so is looked up once.
+    /// The first partition value, unless it has a tag. Most keys have one value, and so look it up once.
     first: Option<&'a str>,
-    /// Where attributes are there several times: which one of each, as digits of one number.
+    /// If attributes have several values: which one of each, as digits of one number.
     reading: u8,
 }
 
 impl BucketName {
     /// The name of the buckets that `policy` keeps for `quota`, one for each combination of values of the
-    /// attributes in `partition`. A policy with several quotas tells them apart by `quota_name`.
+    /// attributes in `partition`. A policy with several quotas gives each a `quota_name`.
     pub fn new(policy: &str, quota_name: Option<&str>, quota: &Quota, partition: Vec<Part>) -> Self {
         Self::of_override(policy, None, quota_name, quota, partition)
     }
 
-    /// The same, of one of the policy's overrides: its buckets are its own.
+    /// The same for one of the policy's overrides, which has its own buckets.
     pub fn of_override(
         policy: &str,
         override_name: Option<&str>,
@@ -76,7 +76,7 @@ impl BucketName {
     ) -> Self {
         let algorithm = quota.algorithm();
         let window = if algorithm.has_burst() { 0 } else { quota.window().as_micros() };
-        // The digest's key is no secret: who can choose policy names can choose the limits.
+        // The digest needs no secret key: only the operator chooses policy names.
         let mut hasher = SipHasher13::new();
         (policy, override_name, quota_name, &partition, algorithm, window).hash(&mut hasher);
         let digest = hasher.finish128();
@@ -90,8 +90,8 @@ impl BucketName {
         }
     }
 
-    /// The kind of state, as [`Quota::kind`] tells it, unless it is the plain one: a token bucket that refills smoothly,
-    /// or of ad hoc keys the algorithm's default. State of one kind never lies under the key of another.
+    /// The kind of state, from [`Quota::kind`]. `None` for the plain kind: a token bucket that refills smoothly, or the algorithm's
+    /// default for ad hoc keys. State of one kind is never stored under the key of another.
     pub fn kind(&self) -> Option<&str> {
         self.kind.as_deref()
     }
@@ -111,13 +111,13 @@ impl BucketName {
         self.quota.as_deref()
     }
 
-    /// The attributes whose values tell buckets apart.
+    /// The attributes whose values make the rest of the key.
     pub fn partition(&self) -> &[Part] {
         &self.partition
     }
 
-    /// The attributes of a query that would meet the bucket with these values, as [`Value::exact`] tells them. Nothing if
-    /// there are too many or too few, or one lacks its tag.
+    /// The attributes of a query that would be charged to the bucket with these values, written by [`Value::exact`]. `None` if the
+    /// number of values is wrong, or one lacks its tag.
     pub fn attributes<'a>(&'a self, values: &[&'a str]) -> Option<InlineVec<Attribute<'a>>> {
         if values.len() != self.partition.len() {
             return None;
@@ -136,15 +136,15 @@ impl BucketName {
         Some(attributes)
     }
 
-    /// 128 bits that stand for the name.
+    /// A 128-bit digest of the name.
     #[inline(always)]
     pub fn digest(&self) -> [u64; 2] {
         self.digest
     }
 }
 
-/// True if a key need not say what kind of state it holds. The name of an algorithm is that of the policy behind its ad hoc
-/// keys, which says it already.
+/// True if a key need not name the kind of its state. Ad hoc keys belong to a policy that is named after the algorithm, so their
+/// default kind is known.
 fn is_plain(policy: &str, quota: &Quota) -> bool {
     let is_default = |algorithm: Algorithm| {
         let is_usual = algorithm.has_burst() || quota.window() == Micros::from_secs(60);
@@ -204,7 +204,7 @@ impl Part {
         self.names().any(is_there).then_some(Value { tag: Some(&IP), text })
     }
 
-    /// True if the client's address may stand in for its values, under a name that no value of its own has.
+    /// True if the client's address may stand in for an unreadable value, in a form that no readable value has.
     pub fn may_be_unreadable(&self) -> bool {
         !self.is_tagged()
             && match self.first {
@@ -223,7 +223,7 @@ impl Part {
             }
     }
 
-    /// Which of the values that a query has is the one that is seen.
+    /// The position of the value in `seen` among all values of the query.
     pub(crate) fn position(&self, seen: &[Attribute<'_>], attributes: &[Attribute<'_>]) -> Option<usize> {
         let value = self.value(seen)?;
         let mut n_before = 0;
@@ -297,7 +297,7 @@ impl From<AttributeName<&str>> for Part {
     }
 }
 
-/// What the client's address begins with where it stands in, in a text that must not be taken for another value.
+/// The prefix of a client's address that stands in for an unreadable value. No other value begins with it.
 const STAND_IN: &str = "\0ip:";
 
 impl Value<'_> {
@@ -333,7 +333,7 @@ impl fmt::Debug for BucketName {
 }
 
 impl<'a> Key<'a> {
-    /// The bucket that `name` keeps for these attributes; nothing if one of its partition is missing.
+    /// The bucket that `name` keeps for these attributes; `None` if an attribute of the partition is missing.
     #[inline(always)]
     pub fn new(name: &'a BucketName, attributes: &'a [Attribute<'a>]) -> Option<Self> {
         let mut key = Self { name, attributes, first: None, reading: 0 };
@@ -344,8 +344,7 @@ impl<'a> Key<'a> {
         is_whole.then_some(key)
     }
 
-    /// The same, for one of the readings of attributes that are there several times: below the product of how many each
-    /// part has.
+    /// The same for one reading of attributes that have several values: a number below the product of the parts' numbers of values.
     #[inline(always)]
     pub fn read(name: &'a BucketName, attributes: &'a [Attribute<'a>], reading: u8) -> Option<Self> {
         let mut key = Self::new(name, attributes)?;
@@ -384,7 +383,7 @@ impl<'a> Key<'a> {
         if self.name.partition.len() == 1 { self.first } else { None }
     }
 
-    /// All attributes that it was made of, and which reading of them it is.
+    /// All attributes that it was made from, and the number of the reading.
     pub fn source(&self) -> (&'a [Attribute<'a>], u8) {
         (self.attributes, self.reading)
     }

@@ -1,19 +1,22 @@
-//! The model of Ratewright: what a limit is, what it costs, and who decides.
+//! The model of Ratewright: quotas, policies, queries, and the decision.
 //!
-//! One request walks through five verbs, in one direction:
+//! A request passes five steps, in one direction:
 //!
 //! ```text
-//! Parts ─identify→ Query ─select→ [Charge] ─apply→ [Standing] ─judge→ Decision ─render→ answer
-//!  (a door)              (policy)         (a store)          (decision)        (a door)
+//! request ─identify→ Query ─select→ [Charge] ─apply→ [Standing] ─judge→ Decision ─render→ response
+//!      (entrypoint)        (policies)         (store)            (limiter)       (entrypoint)
 //! ```
 //!
+//! An entrypoint describes the request as a [`Query`]. The [`Policies`] that apply each charge one bucket: its
+//! [`Key`](store::Key) is the policy and the client. The [`Store`] applies all charges or none, and returns how each key
+//! stands: what is left, and when more will be. One denied charge denies the query, unless its policy is in shadow mode.
+//!
 //! # Layout, in reading order
-//! - [`Limiter`] is the middle: the whole engine on one screen. [`joint`] is several queries at once.
-//! - [`Query`] is what a door asks; [`Policies`] select the [`Charge`](store::Charge)s it brings about.
-//! - [`Quota`] says how much; [`algorithm`] holds the arithmetic, pure functions over small states.
-//! - [`Store`] holds buckets and applies charges; [`Standing`](store::Standing) is how a key stands afterwards.
-//! - [`Decision`] is the judgement over all standings.
-//! - [`quantity`] has the units in its types: a [`Timestamp`] is not a [`Micros`] is not a count.
+//! - [`Limiter`]: the whole engine on one screen. [`joint`]: several queries that are decided together.
+//! - [`query`]: what an entrypoint asks. [`policy`]: everything that a policy file can say, and the selection.
+//! - [`quota`]: units per window. [`algorithm`]: the arithmetic, pure functions over small states.
+//! - [`store`]: the trait, with its charges, keys and standings. [`decision`]: the result, and its observers.
+//! - [`quantity`]: units in types: a [`Timestamp`], a duration ([`Micros`]) and a count do not mix. [`Clock`]: the time.
 //!
 //! **Invariant:** this crate reads no clock, does no I/O, and has no floats, no serde, no http.
 #![deny(clippy::float_arithmetic)]
@@ -21,7 +24,7 @@
 pub mod algorithm;
 mod charge;
 mod clock;
-mod counted;
+mod counted_responses;
 pub mod decision;
 mod explain;
 mod inline_vec;

@@ -1,4 +1,4 @@
-//! The middle: policies, a store, and nothing else.
+//! The limiter: policies, a store and an observer. The whole engine on one screen.
 
 mod decide_all;
 
@@ -6,8 +6,8 @@ use std::convert::Infallible;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use crate::charge::{Act, Charge, Charges, Paid, Refund};
-use crate::decision::{Decision, OpenCharges, Taken, Verdict};
+use crate::charge::{Act, Charge, Charges, PaidCharge, Refund};
+use crate::decision::{Decision, ExtraCharge, OpenCharges, Verdict};
 use crate::key::Key;
 use crate::observe::{Observe, Unobserved};
 use crate::policies::Policies;
@@ -18,7 +18,55 @@ use crate::shared_policies::{LoadedPolicies, SharedPolicies};
 use crate::standing::{Basis, Receipt, Standing, Standings};
 use crate::store::Store;
 
-/// Answers queries.
+/// Decides queries: policies, a store, and an observer.
+///
+/// This store has no buckets and allows everything; `ratewright-store` has real ones.
+///
+/// ```
+/// # use std::{convert::Infallible, future::{Future, ready}, num::NonZeroU32, pin::pin, task::{Context, Poll, Waker}};
+/// use ratewright_core::query::{Ask, Entrypoint, Select};
+/// use ratewright_core::store::{Basis, Charge, Key, Refund, Standing, Standings};
+/// use ratewright_core::{Limiter, Micros, Policies, Policy, Query, Quota, Store, Verdict};
+///
+/// struct AllowAll;
+///
+/// impl Store for AllowAll {
+///     type Error = Infallible;
+///
+///     async fn apply(&self, charges: &[Charge<'_>], standings: &mut Standings) -> Result<(), Infallible> {
+///         standings.extend(charges.iter().map(|charge| Standing::unknown(charge, Basis::FailOpen)));
+///         Ok(())
+///     }
+///
+///     async fn refund(&self, _: &[Refund<'_>]) -> Result<usize, Infallible> {
+///         Ok(0)
+///     }
+///
+///     async fn reset(&self, _: &[Key<'_>]) -> Result<Basis, Infallible> {
+///         Ok(Basis::FailOpen)
+///     }
+/// }
+///
+/// # fn main() -> Result<(), ratewright_core::policy::PolicyError> {
+/// let policies = Policies::new(vec![Policy::new("all", Quota::per_second(10))?])?;
+/// let limiter = Limiter::new(policies, AllowAll);
+/// let query = Query {
+///     select: Select::Covering(&[]),
+///     attributes: &[],
+///     address: None,
+///     ask: Ask::Spend(NonZeroU32::MIN),
+///     patience: Micros::ZERO,
+///     id: None,
+///     entrypoint: Entrypoint::Tower,
+/// };
+/// # let Poll::Ready(decision) = pin!(limiter.decide(&query)).poll(&mut Context::from_waker(Waker::noop())) else { panic!() };
+/// # #[cfg(any())]
+/// let decision = limiter.decide(&query).await;
+/// assert_eq!(decision.verdict(), Verdict::Allow);
+/// assert_eq!(decision.basis(), Some(Basis::FailOpen));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Limiter<S, O = Unobserved> {
     policies: SharedPolicies,
@@ -27,19 +75,19 @@ pub struct Limiter<S, O = Unobserved> {
 }
 
 impl<S: Store<Error = Infallible>> Limiter<S> {
-    /// A limiter that nobody watches.
+    /// A limiter without an observer.
     pub fn new(policies: Policies, store: S) -> Self {
         Self::observed(policies, store, Unobserved)
     }
 }
 
 impl<S: Store<Error = Infallible>, O: Observe> Limiter<S, O> {
-    /// A limiter that tells `observer` of each decision.
+    /// A limiter that reports each decision to `observer`.
     pub fn observed(policies: Policies, store: S, observer: O) -> Self {
         Self { policies: SharedPolicies::new(Arc::new(policies)), store, observer }
     }
 
-    /// Answers one query. Cannot fail: what to do without the store is part of the store.
+    /// Decides one query. It cannot fail: a store that may not reply is wrapped by one that decides what happens then.
     #[inline(always)]
     pub async fn decide(&self, query: &Query<'_>) -> Decision {
         let mut decision = Decision::under(self.policies.load());
@@ -47,7 +95,7 @@ impl<S: Store<Error = Infallible>, O: Observe> Limiter<S, O> {
         decision
     }
 
-    /// Answers one query under the rule set that it was made for: see [`Limiter::load`].
+    /// Decides one query under the rule set that it was made for: see [`Limiter::load`].
     #[inline(always)]
     pub async fn decide_under(&self, policies: impl Into<LoadedPolicies>, query: &Query<'_>) -> Decision {
         let mut decision = Decision::under(policies.into());
@@ -79,9 +127,9 @@ impl<S: Store<Error = Infallible>, O: Observe> Limiter<S, O> {
         standings
     }
 
-    /// Takes more units for a request that was let through before all of its cost was known: the bytes of a body, as they come. `query` is
-    /// the one that was decided. All limits are charged or none; a denial is reported to the observer.
-    pub async fn take_more(&self, query: &Query<'_>, open: &OpenCharges, units: NonZeroU32) -> Taken {
+    /// Takes more units for a request that was allowed before its full cost was known, such as the bytes of a body as they arrive.
+    /// `query` is the one that was decided. All limits are charged or none; a denial is reported to the observer.
+    pub async fn take_more(&self, query: &Query<'_>, open: &OpenCharges, units: NonZeroU32) -> ExtraCharge {
         let OpenCharges { policies, limits } = open;
         let charges: Charges<'_> = limits
             .iter()
@@ -99,26 +147,25 @@ impl<S: Store<Error = Infallible>, O: Observe> Limiter<S, O> {
         let begun_at = self.observer.now();
         let standings = self.apply(&charges).await;
         if Verdict::judge(&charges, &standings) == Verdict::Allow {
-            return Taken::Paid;
+            return ExtraCharge::Charged;
         }
         drop(charges);
         let mut decision = Decision::under(policies.into());
         (decision.verdict, decision.standings) = (Verdict::Deny, standings);
         self.observer.observe(query, &decision, begun_at);
-        Taken::Denied { retry_after: decision.retry_after() }
+        ExtraCharge::Denied { retry_after: decision.retry_after() }
     }
 
-    /// Gives back what a decision charged, as far as time has not repaid it. `query` is the one that was
-    /// decided. Where the quota was changed meanwhile nothing is given back: what a unit was worth then says
-    /// nothing of what it is worth now.
+    /// Refunds what a decision charged, as far as time has not repaid it. `query` is the one that was decided. If the quota has
+    /// changed since, nothing is refunded: a unit of the old quota has no value under the new one.
     pub async fn refund(&self, query: &Query<'_>, mut decision: Decision) {
         self.refund_where(query, &mut decision, |_| true).await;
     }
 
-    /// Gives back what a decision charged under those policies that count no answer of this status. What was given back is
-    /// no longer paid.
+    /// Refunds what a decision charged under policies that do not count responses with this status. The receipts leave the
+    /// decision, so a second call refunds nothing.
     pub async fn refund_uncounted(&self, query: &Query<'_>, decision: &mut Decision, status: u16) {
-        self.refund_where(query, decision, |policy| !policy.counted().covers(status)).await;
+        self.refund_where(query, decision, |policy| !policy.count().covers(status)).await;
     }
 
     async fn refund_where(
@@ -139,9 +186,9 @@ impl<S: Store<Error = Infallible>, O: Observe> Limiter<S, O> {
         let Ok(_) = self.store.refund(&refunds).await;
     }
 
-    /// Gives back what was paid, by what the payer was told. Tells how many charges were given back: those whose
-    /// limit is still in force, and that were not given back before.
-    pub async fn refund_paid(&self, paid: &[Paid<'_>]) -> usize {
+    /// Refunds charges by their receipts. Returns how many were refunded: those whose limit is still in force and that were not
+    /// refunded before.
+    pub async fn refund_paid(&self, paid: &[PaidCharge<'_>]) -> usize {
         let policies = self.policies.load();
         let found = paid.iter().filter_map(|paid| {
             let limit = policies.bucket(paid)?;
@@ -163,8 +210,8 @@ impl<S: Store<Error = Infallible>, O: Observe> Limiter<S, O> {
         n_refunded
     }
 
-    /// Forgets the buckets that a query would be charged to, and tells where: in the store that all instances
-    /// share, or only in this one.
+    /// Forgets the buckets that a query would be charged to. Returns where: in the store that all instances share, or only in
+    /// this instance.
     pub async fn reset(&self, query: &Query<'_>) -> Basis {
         self.reset_under(&self.policies.load(), query).await
     }
@@ -175,7 +222,7 @@ impl<S: Store<Error = Infallible>, O: Observe> Limiter<S, O> {
         basis
     }
 
-    /// True if every answer is there at the first poll: see [`Store::never_waits`].
+    /// True if every future is ready at the first poll: see [`Store::never_waits`].
     #[inline(always)]
     pub fn never_waits(&self) -> bool {
         self.store.never_waits()
@@ -187,7 +234,7 @@ impl<S: Store<Error = Infallible>, O: Observe> Limiter<S, O> {
         self.observer.reads_attributes()
     }
 
-    /// The rule set in force, for one decision: it says which attributes a query must tell.
+    /// The rule set in force, for one decision: it lists the attributes that a query needs.
     #[inline(always)]
     pub fn load(&self) -> LoadedPolicies {
         self.policies.load()

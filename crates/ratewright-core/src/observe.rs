@@ -1,4 +1,4 @@
-//! The seam to whoever counts decisions.
+//! Observers of decisions, such as metrics and logs.
 
 use std::sync::Arc;
 
@@ -6,10 +6,10 @@ use crate::decision::Decision;
 use crate::quantity::Timestamp;
 use crate::query::Query;
 
-/// Is told of each decision, after it is made. It cannot change it.
+/// Sees each decision after it is made, and cannot change it.
 pub trait Observe: Send + Sync {
-    /// The time by the observer's own clock, asked before a decision is made. An observer that does not measure how long
-    /// decisions take needs none.
+    /// The time by the observer's own clock, read before a decision is made. Only observers that measure how long decisions take
+    /// need it.
     #[inline]
     fn now(&self) -> Timestamp {
         Timestamp::default()
@@ -21,11 +21,11 @@ pub trait Observe: Send + Sync {
         true
     }
 
-    /// A decision was made. `begun_at` is what [`Observe::now`] told before.
+    /// Sees a decision. `begun_at` is what [`Observe::now`] returned before it.
     fn observe(&self, query: &Query<'_>, decision: &Decision, begun_at: Timestamp);
 }
 
-/// Nobody watches.
+/// No observer.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Unobserved;
 

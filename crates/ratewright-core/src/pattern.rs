@@ -25,7 +25,7 @@ pub struct Pattern {
     shape: Shape,
 }
 
-/// Why a text is no pattern.
+/// Why a text is not a valid pattern.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum PatternError {
     /// It would match nothing, since no value is empty.
@@ -37,7 +37,7 @@ pub enum PatternError {
         /// How many.
         n: usize,
     },
-    /// Three stars in a row are a slip of the pen.
+    /// Three stars in a row have no meaning.
     #[error("{text:?} has more than two stars in a row; * stays in a segment, ** crosses segments")]
     Stars {
         /// The pattern.
@@ -45,7 +45,7 @@ pub enum PatternError {
     },
 }
 
-/// What a pattern comes to. `Plain` is the part of its text that has no stars.
+/// The shape of a pattern, for fast comparison. `Plain` is the part of its text that has no stars.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Shape {
     /// `**`
@@ -84,7 +84,7 @@ impl Pattern {
     /// The longest pattern, in bytes.
     pub const LEN_MAX: usize = 255;
 
-    /// A pattern for values whose segments are separated so.
+    /// A pattern for values whose segments end at `separator`.
     ///
     /// # Errors
     /// If it is empty, too long, or has three stars in a row.
@@ -103,7 +103,7 @@ impl Pattern {
         Ok(Self { text: text.into(), separator, shape })
     }
 
-    /// As it was written.
+    /// The text of the pattern.
     pub fn as_str(&self) -> &str {
         &self.text
     }
@@ -162,8 +162,7 @@ impl Pattern {
         self.text.get(usize::from(start)..usize::from(end)).unwrap_or_default()
     }
 
-    /// The longest text that every value that fits has in it, once a separator is put at its end. Empty if there is
-    /// none.
+    /// The longest text that every matching value contains, once a separator is added at the value's end. May be empty.
     pub fn literal(&self) -> &str {
         self.text.split('*').max_by_key(|text| text.len()).unwrap_or_default()
     }
@@ -361,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_pattern_is_said() {
+    fn invalid_patterns_are_rejected() {
         assert_eq!(Pattern::new("", None), Err(PatternError::Empty));
         assert!(matches!(Pattern::new("/a***", None), Err(PatternError::Stars { .. })));
         assert!(matches!(Pattern::new(&"x".repeat(256), None), Err(PatternError::TooLong { n: 256 })));

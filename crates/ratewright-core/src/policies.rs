@@ -1,9 +1,9 @@
-//! One whole rule set, and which of its policies a query falls under.
+//! A rule set: all policies, and the selection of those that apply to a query.
 //!
-//! It is built once, checked as a whole, then only read; a reload builds another and swaps it in.
+//! A rule set is built and checked once, then only read. A reload builds another and swaps it in.
 //!
-//! Selecting costs what is selected, not what exists: policies that are asked for by name are found by
-//! name, and those that cover a query are found by an index, so ten thousand of them cost about as much as ten.
+//! The cost of a selection depends on the policies that apply, not on all: policies are found by name or through an index, so ten
+//! thousand cost about as much as ten.
 
 mod readings;
 
@@ -15,12 +15,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use smallvec::SmallVec;
 
-use crate::charge::{Act, Charge, Charges, Paid};
+use crate::charge::{Act, Charge, Charges, PaidCharge};
 use crate::key::Key;
 use crate::policy::{Cost, Limit, Missing, Mode, Policy, Terms, is_name};
 use crate::query::{AttributeName, Query, Select};
 use crate::quota::Quota;
-use crate::selector::{Condition, Fit, Index, Selector};
+use crate::selector::{Condition, ConditionMatch, Index, Selector};
 
 /// The most policies that are charged only because a value cannot be read. Without a bound, one invalid byte would be charged under every
 /// policy of a file that names a thousand customers.
@@ -29,7 +29,20 @@ pub(crate) const UNSURE_MAX: u32 = 8;
 /// The number of the rule set that was built last.
 static LAST_GENERATION: AtomicU64 = AtomicU64::new(0);
 
-/// One whole rule set.
+/// A rule set: policies that were checked together.
+///
+/// ```
+/// use ratewright_core::query::AttributeName;
+/// use ratewright_core::{Policies, Policy, Quota};
+///
+/// # fn main() -> Result<(), ratewright_core::policy::PolicyError> {
+/// let login = Policy::new("login", Quota::per_minute(5))?.by(&[AttributeName::Ip]);
+/// let policies = Policies::new(vec![login.clone()])?;
+/// assert!(policies.named("login").is_some());
+/// assert!(Policies::new(vec![login.clone(), login]).is_err(), "two policies would share buckets");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct Policies {
     generation: u64,
@@ -40,7 +53,7 @@ pub struct Policies {
     named: HashMap<String, u32>,
     exempt: Vec<Condition>,
     needs: Arc<[AttributeName<String>]>,
-    counts_by_answer: bool,
+    counts_by_response: bool,
     counts_bytes: bool,
 }
 
@@ -57,12 +70,12 @@ pub struct LimitId {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Refused {
     policy: u32,
-    why: Uncountable,
+    why: UncountableReason,
 }
 
 /// Why a query cannot be counted under a policy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Uncountable {
+pub enum UncountableReason {
     /// The attribute to count by is missing.
     Missing,
     /// An attribute that must be unique was sent more than once.
@@ -71,10 +84,10 @@ pub enum Uncountable {
     TooMany,
 }
 
-/// Why policies do not make a rule set.
+/// Why policies cannot form a rule set.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum PolicyError {
-    /// The name cannot stand in a key.
+    /// The name has characters that a key cannot have, is empty or too long.
     #[error(
         "{name:?} cannot name a policy, an override or a quota; use 1 to {} characters of a-z 0-9 . _ -",
         Policy::NAME_MAX
@@ -169,25 +182,25 @@ impl Policies {
         let mut set = Self { generation, groups, index, named, ..Self::default() };
         set.need(policies.iter().flat_map(Policy::attributes));
         set.counts_bytes = policies.iter().any(|policy| *policy.cost() == Cost::RequestBytes);
-        set.counts_by_answer = policies.iter().any(|policy| !policy.counted().is_everything());
+        set.counts_by_response = policies.iter().any(|policy| !policy.count().is_everything());
         set.policies = policies;
         Ok(set)
     }
 
-    /// Exempts the queries for which one of these holds: they fall under no policy.
+    /// Exempts queries that meet one of these conditions from all policies.
     #[must_use]
-    pub fn exempting(mut self, exempt: Vec<Condition>) -> Self {
+    pub fn with_exempt(mut self, exempt: Vec<Condition>) -> Self {
         self.need(exempt.iter().flat_map(Condition::attributes));
         self.exempt = exempt;
         self
     }
 
-    /// The conditions of which one is enough for a query to fall under no policy.
+    /// The conditions for exempt queries: one is enough.
     pub fn exempt(&self) -> &[Condition] {
         &self.exempt
     }
 
-    /// The attributes that a query must tell to be judged by these policies. Others need not be found out.
+    /// The attributes that these policies use. A query needs no others.
     pub fn needs(&self) -> &Arc<[AttributeName<String>]> {
         &self.needs
     }
@@ -197,12 +210,12 @@ impl Policies {
         self.counts_bytes
     }
 
-    /// True if some policy counts only some answers.
-    pub(crate) fn counts_by_answer(&self) -> bool {
-        self.counts_by_answer
+    /// True if some policy counts only some responses.
+    pub(crate) fn counts_by_response(&self) -> bool {
+        self.counts_by_response
     }
 
-    /// A number that grows with every rule set that is built in this process; of a copy, the original's.
+    /// A number that grows with every rule set built in this process. A copy has the number of its original.
     #[inline(always)]
     pub fn generation(&self) -> u64 {
         self.generation
@@ -230,12 +243,12 @@ impl Policies {
     }
 
     /// The policy that refused, and why.
-    pub fn refused(&self, refused: Refused) -> Option<(&Policy, Uncountable)> {
+    pub fn refused(&self, refused: Refused) -> Option<(&Policy, UncountableReason)> {
         self.at(refused.policy).map(|policy| (policy, refused.why))
     }
 
-    /// The charges that a query brings about: of the policies that cover it, then of those it names. A
-    /// policy charges once, however often it is named. If one of them refuses the query there are none.
+    /// Adds the charges of a query: of the policies that cover it, then of those it names. A policy charges once, however often it is
+    /// named. If a policy refuses the query, there are no charges.
     #[inline(always)]
     pub fn select<'a>(&'a self, query: &Query<'a>, charges: &mut Charges<'a>) -> Option<Refused> {
         let refused = match query.select {
@@ -335,31 +348,30 @@ impl Policies {
                 continue;
             }
             let fit = match policy.selector() {
-                // One that is off keeps the others of its group away, so it must be sure that it is meant.
+                // A policy that is off keeps the others of its group from applying, so it must match for sure.
                 Selector::When(condition) if policy.mode() == Mode::Off => {
                     if condition.spares(seen) {
-                        Fit::Yes
+                        ConditionMatch::Yes
                     } else {
-                        Fit::No
+                        ConditionMatch::No
                     }
                 }
                 Selector::When(condition) => condition.fit(seen, || policy.is_by_client()),
-                Selector::Named => Fit::No,
+                Selector::Named => ConditionMatch::No,
             };
             match fit {
-                Fit::No => continue,
-                Fit::Maybe if n_unsure == UNSURE_MAX => continue,
-                Fit::Maybe => n_unsure += 1,
-                Fit::Yes => {}
+                ConditionMatch::No => continue,
+                ConditionMatch::Maybe if n_unsure == UNSURE_MAX => continue,
+                ConditionMatch::Maybe => n_unsure += 1,
+                ConditionMatch::Yes => {}
             }
             if let Some(group) = group {
                 if self.is_head_of_another(policy, &proposed[n + 1..], seen) {
                     continue;
                 }
-                // One that has nothing to count by does not apply, and leaves its group to the next. So does one that counts an
-                // address in place of what cannot be read, or is tested against that: a token that is refused must not choose
-                // the members' quota.
-                let is_sure = fit == Fit::Yes && (!SEVERAL || !policy.looks_at_too_many(seen));
+                // A policy whose key attribute is missing does not apply, and leaves its group to the next. The same holds if the
+                // client's address stands in for an unreadable value: a refused token must not choose the members' quota.
+                let is_sure = fit == ConditionMatch::Yes && (!SEVERAL || !policy.looks_at_too_many(seen));
                 if is_sure && !policy.is_skipped(seen) && !policy.stands_in(seen) {
                     groups.push(*group);
                 }
@@ -384,7 +396,7 @@ impl Policies {
             })
     }
 
-    /// Adds the charges that a query brings about under one policy, as it is seen in one reading.
+    /// Adds the charges of one policy for one reading of a query.
     #[inline(always)]
     fn charge<'a, const SEVERAL: bool>(
         &'a self,
@@ -397,12 +409,12 @@ impl Policies {
         let Terms { first, limits, mode } = policy.terms(seen);
         let refuse = |why| (mode == Mode::Enforce).then_some(Refused { policy: index, why });
         if SEVERAL && policy.looks_at_too_many(seen) {
-            // Which terms would apply is open, so they are not asked.
-            let why = Uncountable::TooMany;
+            // The override that would apply is unknown, so the terms are not used.
+            let why = UncountableReason::TooMany;
             return policy.is_ever_enforced().then_some(Refused { policy: index, why });
         }
         if policy.missing() == Missing::Deny && policy.is_missing(seen) {
-            return refuse(Uncountable::Missing);
+            return refuse(UncountableReason::Missing);
         }
         let act = policy.act(seen, mode)?;
         let mut reading = 0;
@@ -427,7 +439,7 @@ impl Policies {
         let mut charges = Charges::new();
         self.select(query, &mut charges);
         let mut policies: Vec<u32> = charges.iter().map(|charge| charge.limit.policy).collect();
-        // One that is off, or refuses, has charged nothing, and may have buckets.
+        // A policy that is off or refuses has charged nothing, but may have buckets.
         policies.extend(query.select.names().iter().filter_map(|name| self.named.get(*name)));
         policies.sort_unstable();
         policies.dedup();
@@ -435,7 +447,7 @@ impl Policies {
         limits.filter_map(|limit| Key::new(limit.name(), query.attributes)).collect()
     }
 
-    /// The bucket that a query meets under that limit, if `current` has the same limit.
+    /// The bucket of a query under a limit, if `current` has the same limit.
     pub(crate) fn key<'a>(
         &'a self,
         id: LimitId,
@@ -448,7 +460,7 @@ impl Policies {
         Some((query.key(limit.name(), id)?, limit.quota()))
     }
 
-    /// Notes attributes that are needed, each once.
+    /// Adds attributes to those that queries need, each once.
     fn need<'a>(&mut self, names: impl Iterator<Item = &'a AttributeName<String>>) {
         let mut needs = self.needs.to_vec();
         let mut known: HashSet<_> = needs.iter().cloned().collect();
@@ -457,7 +469,7 @@ impl Policies {
     }
 
     /// The bucket with these values, under the limit of that name and quota, if there still is one.
-    pub(crate) fn bucket<'a>(&'a self, paid: &Paid<'_>) -> Option<&'a Limit> {
+    pub(crate) fn bucket<'a>(&'a self, paid: &PaidCharge<'_>) -> Option<&'a Limit> {
         let is_same = |limit: &&Limit| {
             limit.name().override_name() == paid.override_name
                 && limit.name().quota() == paid.quota

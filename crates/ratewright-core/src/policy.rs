@@ -1,9 +1,8 @@
-//! A named rule.
+//! A policy: a named rule, and everything that a policy file says about it.
 //!
-//! A policy says which queries it covers (selector), who gets a bucket of their own (partition), how much (one or
-//! more limits), what a query costs, and whether it is enforced (mode). Overrides are other terms for some: the first
-//! whose condition holds counts. An override with quotas has buckets of its own, so that no quota repays what another
-//! granted; their names come from its name or its condition, never from its position.
+//! A policy has a selector (which queries it covers), a partition (which attributes give each client its own bucket), one or more quotas,
+//! a cost and a mode. Overrides change quotas or mode for some queries: the first whose condition holds applies. An override with quotas
+//! has its own buckets, so no quota repays what another granted; their names come from its name or its condition, never from its position.
 
 mod cost;
 
@@ -12,11 +11,11 @@ use std::ops::Range;
 pub use cost::Cost;
 
 pub use crate::charge::OnFailure;
-pub use crate::counted::Counted;
+pub use crate::counted_responses::CountedResponses;
 pub use crate::explain::{Explained, FailedTest, Finding};
 pub use crate::key::Part;
 pub use crate::pattern::{Pattern, PatternError};
-pub use crate::policies::{LimitId, PolicyError, Refused, Uncountable};
+pub use crate::policies::{LimitId, PolicyError, Refused, UncountableReason};
 pub use crate::selector::{Condition, Selector};
 pub use crate::shared_policies::{LoadedPolicies, SharedPolicies};
 
@@ -27,7 +26,23 @@ use crate::quantity::Micros;
 use crate::query::{Ask, Attribute, AttributeName, Query};
 use crate::quota::Quota;
 
-/// A named rule.
+/// A named rule. Setters begin with `with_`; getters have the names of the policy file.
+///
+/// ```
+/// use ratewright_core::policy::{Cost, Mode, OnFailure};
+/// use ratewright_core::query::AttributeName;
+/// use ratewright_core::{Policy, Quota};
+///
+/// # fn main() -> Result<(), ratewright_core::policy::PolicyError> {
+/// let policy = Policy::new("search", Quota::per_minute(100).burst(20))?
+///     .by(&[AttributeName::Ip])
+///     .with_cost(Cost::Fixed(5))
+///     .with_mode(Mode::Shadow)
+///     .with_on_failure(OnFailure::Open);
+/// assert_eq!((policy.name(), policy.mode()), ("search", Mode::Shadow));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Policy {
     name: String,
@@ -43,7 +58,7 @@ pub struct Policy {
     mode: Mode,
     on_failure: OnFailure,
     retry_after_min: Micros,
-    counted: Counted,
+    count: CountedResponses,
 }
 
 /// One quota of a policy, and the name of its buckets.
@@ -58,12 +73,12 @@ pub struct Limit {
 struct Override {
     name: String,
     condition: Condition,
-    /// Which of the policy's limits. None: the policy's own.
+    /// Which of the policy's limits. `None`: the policy's own.
     limits: Option<Range<usize>>,
     mode: Option<Mode>,
 }
 
-/// What becomes of a query that lacks an attribute of the partition.
+/// What happens to a query that lacks an attribute of the partition.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Missing {
     /// The policy does not apply.
@@ -85,20 +100,20 @@ pub enum Mode {
     Off,
 }
 
-/// What a policy says for some queries, where they fulfil a condition.
+/// The terms of an override, for queries that meet its condition.
 #[derive(Clone, Copy, Debug)]
-pub struct OtherTerms<'a> {
+pub struct OverrideTerms<'a> {
     /// The override's name, or a digest of its condition.
     pub name: &'a str,
-    /// For which queries.
+    /// The queries that it applies to.
     pub condition: &'a Condition,
-    /// The quotas, all of which must be met. None: the policy's own.
+    /// The quotas, all of which must be met. `None`: the policy's own.
     pub limits: Option<&'a [Limit]>,
-    /// Whether it is enforced. None: as the policy is.
+    /// Its mode. `None`: the policy's own.
     pub mode: Option<Mode>,
 }
 
-/// What a policy means for one query.
+/// The limits and the mode of a policy for one query.
 pub(crate) struct Terms<'a> {
     /// The number of the first limit.
     pub(crate) first: usize,
@@ -131,19 +146,19 @@ impl Policy {
             mode: Mode::default(),
             on_failure: OnFailure::default(),
             retry_after_min: Micros::ZERO,
-            counted: Counted::default(),
+            count: CountedResponses::default(),
         })
     }
 
     /// Gives each combination of values of these attributes a bucket of its own.
     #[must_use]
     pub fn by(self, attributes: &[AttributeName<&str>]) -> Self {
-        self.partitioned(attributes.iter().map(|name| Part::from(*name)).collect())
+        self.with_partition(attributes.iter().map(|name| Part::from(*name)).collect())
     }
 
     /// Gives each combination of values of these parts a bucket of its own.
     #[must_use]
-    pub fn partitioned(mut self, partition: Vec<Part>) -> Self {
+    pub fn with_partition(mut self, partition: Vec<Part>) -> Self {
         for limit in &mut self.limits {
             let (override_name, quota_name) = (limit.name.override_name(), limit.name.quota());
             limit.name = BucketName::of_override(
@@ -165,21 +180,21 @@ impl Policy {
         self
     }
 
-    /// Covers only queries that fit the selector.
+    /// Sets which queries it covers.
     #[must_use]
-    pub fn covering(mut self, selector: Selector) -> Self {
+    pub fn with_selector(mut self, selector: Selector) -> Self {
         self.selector = selector;
         self
     }
 
     /// Puts it into a group, of which only the first policy that covers a query applies.
     #[must_use]
-    pub fn grouped(mut self, group: &str) -> Self {
+    pub fn with_group(mut self, group: &str) -> Self {
         self.group = Some(group.to_owned());
         self
     }
 
-    /// Gives its only quota a name, by which its buckets stay its own whatever quotas come before or after it.
+    /// Names its only quota. Its buckets keep their names when quotas are added before or after it.
     #[must_use]
     pub fn with_quota_named(mut self, quota_name: &str) -> Self {
         let limits = std::mem::take(&mut self.limits);
@@ -188,7 +203,7 @@ impl Policy {
         self
     }
 
-    /// Adds a second quota, which must be met too. Its name tells its buckets apart.
+    /// Adds a second quota, which must be met too. Its name is part of the names of its buckets.
     #[must_use]
     pub fn and(mut self, quota_name: &str, quota: Quota) -> Self {
         debug_assert!(
@@ -201,11 +216,10 @@ impl Policy {
         self
     }
 
-    /// Adds other terms for the queries for which the condition holds: other quotas, unless there are none, and
-    /// another mode. Of several, the first whose condition holds counts. Its quotas have buckets of their own, named
-    /// after `name` or, without one, after the condition.
+    /// Adds an override: other quotas (none: the policy's own) and another mode for queries that meet the condition. Of several, the first
+    /// whose condition holds applies. Its quotas have their own buckets, named after `name` or, without one, after the condition.
     #[must_use]
-    pub fn overridden(
+    pub fn with_override(
         mut self,
         name: Option<&str>,
         condition: Condition,
@@ -224,19 +238,19 @@ impl Policy {
 
     /// Sets what a query costs.
     #[must_use]
-    pub fn costing(mut self, cost: Cost) -> Self {
+    pub fn with_cost(mut self, cost: Cost) -> Self {
         self.cost = cost;
         self
     }
 
     /// Sets the mode.
     #[must_use]
-    pub fn in_mode(mut self, mode: Mode) -> Self {
+    pub fn with_mode(mut self, mode: Mode) -> Self {
         self.mode = mode;
         self
     }
 
-    /// Sets what happens when the store gives no answer.
+    /// Sets what happens if the store does not reply.
     #[must_use]
     pub fn with_on_failure(mut self, on_failure: OnFailure) -> Self {
         self.on_failure = on_failure;
@@ -252,8 +266,8 @@ impl Policy {
 
     /// Sets which responses count. Entrypoints that do not see the response count all requests.
     #[must_use]
-    pub fn with_count(mut self, counted: Counted) -> Self {
-        self.counted = counted;
+    pub fn with_count(mut self, count: CountedResponses) -> Self {
+        self.count = count;
         self
     }
 
@@ -279,14 +293,14 @@ impl Policy {
         let rest = |policy: &Self| Self {
             selector: Selector::Named,
             limits: Vec::new(),
-            counted: Counted::default(),
+            count: CountedResponses::default(),
             ..policy.clone()
         };
         self == other
             || self.selector.is_equivalent(&other.selector)
                 && self.limits.len() == other.limits.len()
                 && self.limits.iter().zip(&other.limits).all(is_same)
-                && self.counted.is_equivalent(&other.counted)
+                && self.count.is_equivalent(&other.count)
                 && rest(self) == rest(other)
     }
 
@@ -311,7 +325,7 @@ impl Policy {
         std::iter::once(self.limits()).chain(others)
     }
 
-    /// The attributes that tell its buckets apart.
+    /// The attributes by which clients get their own buckets.
     pub fn partition(&self) -> &[Part] {
         &self.partition
     }
@@ -326,7 +340,7 @@ impl Policy {
         self.group.as_deref()
     }
 
-    /// What becomes of a query that lacks an attribute of the partition.
+    /// What happens to a query that lacks an attribute of the partition.
     pub fn missing(&self) -> Missing {
         self.missing
     }
@@ -336,9 +350,9 @@ impl Policy {
         &self.cost
     }
 
-    /// What it says for some. The first whose condition holds counts.
-    pub fn overrides(&self) -> impl Iterator<Item = OtherTerms<'_>> {
-        self.overrides.iter().map(|other| OtherTerms {
+    /// The overrides. The first whose condition holds applies.
+    pub fn overrides(&self) -> impl Iterator<Item = OverrideTerms<'_>> {
+        self.overrides.iter().map(|other| OverrideTerms {
             name: &other.name,
             condition: &other.condition,
             limits: other.limits.clone().and_then(|limits| self.limits.get(limits)),
@@ -346,28 +360,28 @@ impl Policy {
         })
     }
 
-    /// What happens when the store gives no answer.
+    /// What happens if the store does not reply.
     #[inline(always)]
     pub fn on_failure(&self) -> OnFailure {
         self.on_failure
     }
 
-    /// The shortest wait that a denial may tell.
+    /// The shortest `retry_after` of a denial.
     pub fn retry_after_min(&self) -> Micros {
         self.retry_after_min
     }
 
-    /// Which answers count.
-    pub fn counted(&self) -> &Counted {
-        &self.counted
+    /// Which responses count.
+    pub fn count(&self) -> &CountedResponses {
+        &self.count
     }
 
-    /// True if the query lacks what it is counted by, and so does not fall under the policy.
+    /// True if the policy does not apply because the query lacks an attribute of the partition.
     pub(crate) fn is_skipped(&self, query: &Query<'_>) -> bool {
         self.missing == Missing::Skip && self.mode != Mode::Off && self.is_missing(query)
     }
 
-    /// True if clients have buckets of their own, so that none spends what another has.
+    /// True if each client has its own bucket, so one client cannot spend another's units.
     pub(crate) fn is_by_client(&self) -> bool {
         let is_client = |name: &AttributeName<String>| {
             !matches!(
@@ -378,21 +392,21 @@ impl Policy {
         self.partition.iter().flat_map(Part::names).any(is_client)
     }
 
-    /// True if an address would be counted in place of what cannot be read.
+    /// True if the client's address would stand in for an unreadable value.
     pub(crate) fn stands_in(&self, query: &Query<'_>) -> bool {
         self.partition.iter().filter_map(|part| part.value(query.attributes)).any(|value| value.is_stand_in())
     }
 
     /// Why a query with several readings cannot be counted, if it cannot.
-    pub(crate) fn uncountable(&self, query: &Query<'_>) -> Option<Uncountable> {
+    pub(crate) fn uncountable(&self, query: &Query<'_>) -> Option<UncountableReason> {
         if self.partition.iter().any(|part| part.is_repeated(query.attributes)) {
-            return Some(Uncountable::Repeated);
+            return Some(UncountableReason::Repeated);
         }
         let mut n_values = self.partition.iter().map(|part| part.n_values(query.attributes));
         let n_readings = n_values.try_fold(1, usize::checked_mul);
         let is_countable =
             n_readings.is_some_and(|n_readings| n_readings <= usize::from(Policies::READINGS_MAX));
-        (!is_countable).then_some(Uncountable::TooMany)
+        (!is_countable).then_some(UncountableReason::TooMany)
     }
 
     /// True if it looks at an attribute that has more values than a query carries.
@@ -408,8 +422,8 @@ impl Policy {
         self.mode == Mode::Enforce || self.mode == Mode::Shadow && self.overrides.iter().any(enforces)
     }
 
-    /// Which of the readings of a query is seen: the number that [`Key::read`](crate::store::Key::read) takes. Nothing, if it lacks what
-    /// it is counted by.
+    /// Which of the readings of a query is seen: the number that [`Key::read`](crate::store::Key::read) takes. `None` if an
+    /// attribute of the partition is missing.
     pub(crate) fn reading(&self, seen: &Query<'_>, query: &Query<'_>) -> Option<u8> {
         let (mut reading, mut scale) = (0, 1);
         for part in &self.partition {
@@ -419,7 +433,7 @@ impl Policy {
         u8::try_from(reading).ok()
     }
 
-    /// True if the query lacks what it is counted by. With `missing: deny`, what cannot be read is missing too.
+    /// True if the query lacks an attribute of the partition. With `missing: deny`, an unreadable value is missing too.
     #[inline(always)]
     pub(crate) fn is_missing(&self, query: &Query<'_>) -> bool {
         self.partition.iter().any(|part| match part.value(query.attributes) {
@@ -428,7 +442,7 @@ impl Policy {
         })
     }
 
-    /// What it means for this query.
+    /// The terms that apply to this query.
     #[inline(always)]
     pub(crate) fn terms(&self, query: &Query<'_>) -> Terms<'_> {
         let own = Terms { first: 0, limits: &self.limits[..self.n_own], mode: self.mode };
@@ -462,7 +476,7 @@ impl Policy {
         self.override_for(query).map(|other| other.name.as_str())
     }
 
-    /// What a query asks of this policy's buckets; nothing if the policy is off, or costs nothing.
+    /// What a query does to this policy's buckets; `None` if the policy is off, or the query costs nothing.
     #[inline(always)]
     pub(crate) fn act(&self, query: &Query<'_>, mode: Mode) -> Option<Act> {
         let ask = match &self.cost {
@@ -506,7 +520,7 @@ impl Policy {
 }
 
 impl Mode {
-    /// The name, as policy files and metrics write it.
+    /// The name in policy files and metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Enforce => "enforce",
@@ -516,7 +530,7 @@ impl Mode {
     }
 }
 
-/// True if a text can stand in a key as a name.
+/// True if a text is a valid name in a key.
 pub(crate) fn is_name(text: &str) -> bool {
     let known = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b".-_".contains(&b);
     (1..=Policy::NAME_MAX).contains(&text.len()) && text.bytes().all(known)
@@ -528,7 +542,7 @@ impl Limit {
         &self.name
     }
 
-    /// How much.
+    /// The quota.
     pub fn quota(&self) -> &Quota {
         &self.quota
     }

@@ -9,7 +9,7 @@
 //!
 //! A bucket that returns 3 units a second returns one every 333333⅓ µs. The third is kept: a
 //! [`Moment`] and a [`Span`] carry `part / over` of a microsecond, where `over` is the quota's own
-//! denominator. So nothing is rounded until an answer leaves, and then in one place: [`Span::ceil`].
+//! denominator. So nothing is rounded until a result leaves, and then in one place: [`Span::ceil`].
 //!
 //! Every integer stays below 2^53 ([`TIME_MAX`]), so that Redis' Lua, which has only doubles, can
 //! hold them too. Time therefore ends, in June 2255. A bucket owes nothing beyond that: as the end comes nearer
@@ -135,7 +135,7 @@ impl Micros {
         self.0
     }
 
-    /// Whole seconds, rounded up: who waits this long has waited long enough.
+    /// Whole seconds, rounded up: waiting this long is always enough.
     pub const fn as_secs_ceil(self) -> u64 {
         self.0.div_ceil(SECOND)
     }

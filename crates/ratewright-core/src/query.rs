@@ -1,4 +1,4 @@
-//! What a front door asks.
+//! The query: what an entrypoint asks the limiter.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -8,20 +8,35 @@ use crate::key::{BucketName, Key};
 use crate::policies::LimitId;
 use crate::quantity::Micros;
 
-/// A question to the limiter: who asks, for what, and how much of it.
+/// What an entrypoint asks: the attributes of a request, and how many units it spends. It borrows from the request.
 ///
-/// It borrows all it holds from the request that the door has in hand.
+/// ```
+/// use ratewright_core::query::{Ask, Attribute, AttributeName, Entrypoint, Select};
+/// use ratewright_core::{Micros, Query};
+/// use std::num::NonZeroU32;
+///
+/// let query = Query {
+///     select: Select::Covering(&[]),
+///     attributes: &[Attribute { name: AttributeName::User, value: "anna" }],
+///     address: None,
+///     ask: Ask::Spend(NonZeroU32::MIN),
+///     patience: Micros::ZERO,
+///     id: None,
+///     entrypoint: Entrypoint::Tower,
+/// };
+/// assert_eq!(query.values(&AttributeName::<&str>::User).next(), Some("anna"));
+/// ```
 #[derive(Clone, Debug)]
 pub struct Query<'a> {
     /// Which policies may apply.
     pub select: Select<'a>,
     /// What is known about the request. An attribute with several readings appears once for each.
     pub attributes: &'a [Attribute<'a>],
-    /// The client's address, whole. The attribute `Ip` is what its bucket is called.
+    /// The client's full address. The attribute `Ip` may be its network: it names the bucket.
     pub address: Option<IpAddr>,
-    /// What is asked.
+    /// Whether to spend, record or look, and how many units.
     pub ask: Ask,
-    /// The longest wait that the door can make its client wait. Zero for a door that cannot.
+    /// The longest time that the entrypoint can delay the request. Zero if it cannot delay.
     pub patience: Micros,
     /// The id of the request, for logs.
     pub id: Option<&'a dyn RequestId>,
@@ -29,7 +44,7 @@ pub struct Query<'a> {
     pub entrypoint: Entrypoint,
 }
 
-/// A way in, as metrics name it.
+/// The way a query came in, for metrics.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Entrypoint {
     /// The REST API.
@@ -45,7 +60,7 @@ pub enum Entrypoint {
 }
 
 impl Entrypoint {
-    /// All of them, each at the index that `as usize` tells.
+    /// All entrypoints, each at the index `as usize`.
     pub const ALL: [Self; 5] = [Self::Rest, Self::Gateway, Self::Grpc, Self::Json, Self::Tower];
 
     /// Its name in metrics.
@@ -60,7 +75,7 @@ impl Entrypoint {
     }
 }
 
-/// The id of a request, by which it is found in logs. It is written only if somebody logs the request, so it need not be made before.
+/// The id of a request in logs. It is formatted only if the request is logged.
 pub trait RequestId: fmt::Debug + fmt::Display + Sync {}
 
 impl<T: fmt::Debug + fmt::Display + Sync> RequestId for T {}
@@ -70,8 +85,8 @@ impl<T: fmt::Debug + fmt::Display + Sync> RequestId for T {}
 pub enum Select<'a> {
     /// Those whose selectors cover it, and these by name. An exempt query falls under none.
     Covering(&'a [&'a str]),
-    /// The same, where some attribute is there several times, since nobody knows which one the upstream will read. A policy
-    /// covers the query if it covers one of the readings, and charges each; an exemption must hold for all.
+    /// The same for a query with several values of an attribute, because the upstream may read any of them. A policy covers the query
+    /// if it covers one of the readings, and charges each; an exemption must hold for all.
     CoveringReadings(&'a [&'a str]),
     /// These by name, and no others.
     Named(&'a [&'a str]),
@@ -82,9 +97,9 @@ pub enum Select<'a> {
 /// One fact about a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Attribute<'a> {
-    /// What it is about.
+    /// The name.
     pub name: AttributeName<&'a str>,
-    /// What it is.
+    /// The value.
     pub value: &'a str,
 }
 
@@ -110,26 +125,26 @@ impl Attribute<'_> {
     }
 }
 
-/// What an attribute is about. Queries borrow the text in it, policies own it.
+/// The name of an attribute. Queries borrow its text, policies own it.
 ///
-/// The well-known ones have no text, so that finding them in a query compares none.
+/// The well-known names have no text, so finding them compares none.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum AttributeName<S> {
     /// The client's address.
     Ip,
-    /// Who the client proved to be.
+    /// The authenticated user.
     User,
     /// The method of an HTTP request, in capitals.
     Method,
     /// The path of an HTTP request, in its normal form.
     Path,
-    /// The host that an HTTP request is for, in small letters.
+    /// The host that an HTTP request is for, in lower case.
     Host,
     /// The route that a gateway chose.
     Route,
-    /// A name that the asker chose for the bucket.
+    /// A bucket name that the caller chose (ad hoc keys).
     Key,
-    /// A header field, by its name in small letters.
+    /// A header, by its name in lower case.
     Header(S),
     /// A cookie.
     Cookie(S),
@@ -141,14 +156,14 @@ pub enum AttributeName<S> {
     Named(S),
 }
 
-/// What is asked.
+/// What a query does with its units.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ask {
-    /// To spend so many units, if all limits allow it.
+    /// Spends these units if all limits allow it.
     Spend(NonZeroU32),
-    /// To count so many units that were spent already, whatever the limits say.
+    /// Counts units that were already spent, even past the limits.
     Record(u32),
-    /// To learn whether so many units could be spent; with zero, how things stand.
+    /// Checks whether these units could be spent; with zero, only reads the standing.
     Look(u32),
 }
 
@@ -176,7 +191,7 @@ impl<'a> Query<'a> {
 }
 
 impl<S: AsRef<str>> AttributeName<S> {
-    /// True if both are about the same.
+    /// True if both name the same attribute.
     #[inline(always)]
     pub fn is<T: AsRef<str>>(&self, other: &AttributeName<T>) -> bool {
         match (self, other) {

@@ -1,6 +1,6 @@
-//! How much: units per window, at most a burst at once, counted by one of five algorithms.
+//! The quota: units per window, at most a burst at once, counted by one of five algorithms.
 //!
-//! A quota keeps what was written and derives what the arithmetic needs. With `gcd` taken out of
+//! A quota keeps the rate as written and derives the numbers for the arithmetic. With `gcd` taken out of
 //! units and window, one unit takes `lap / over` microseconds to come back:
 //!
 //! ```text
@@ -50,10 +50,10 @@ pub enum Refill {
 /// What a leaky bucket does with a charge that cannot leave at once.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Leak {
-    /// It only measures: a charge fits or is short.
+    /// It only measures: a charge passes or is denied.
     #[default]
     Meter,
-    /// It queues: a charge that fits is paid with a wait, so that charges leave evenly spaced.
+    /// It queues: a charge that fits waits for its turn, so that queries proceed evenly spaced.
     Queue,
 }
 
@@ -67,7 +67,7 @@ pub enum WindowStart {
     FirstHit,
 }
 
-/// A part of a whole: so many of so many.
+/// A fraction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Share {
     /// The numerator.
@@ -76,7 +76,21 @@ pub struct Share {
     pub of: NonZeroU32,
 }
 
-/// How much may be spent.
+/// How much may be spent: units per window, at most a burst at once.
+///
+/// ```
+/// use ratewright_core::Quota;
+/// use ratewright_core::quota::{Algorithm, QuotaError};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let bucket = Quota::per_second(10).burst(50);
+/// let window = Quota::new(Algorithm::SlidingWindow, "100/min".parse()?)?;
+/// assert_eq!((bucket.capacity().get(), window.capacity().get()), (50, 100));
+/// let burst = window.with_burst(bucket.capacity());
+/// assert!(matches!(burst, Err(QuotaError::NoBurst { .. })), "windows have no burst");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Quota {
     rate: Rate,
@@ -278,8 +292,8 @@ impl Quota {
         shared.clone().with_burst(cut(self.capacity)).unwrap_or(shared)
     }
 
-    /// A number that tells buckets of different quotas apart, below 2^[`TAG_BITS`](Self::TAG_BITS): a state that was
-    /// written under one quota means something else under another. Zero for windows, whose counts mean the same.
+    /// A number below 2^[`TAG_BITS`](Self::TAG_BITS) that differs between quotas: the same stored state means something else under
+    /// another quota. Zero for windows, whose counts mean the same.
     #[inline(always)]
     pub fn tag(&self) -> u32 {
         self.tag

@@ -9,7 +9,7 @@ use std::str::FromStr;
 
 use crate::quantity::{Micros, SECOND, YEAR};
 
-/// So many units in so much time.
+/// Units per window.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rate {
     units: NonZeroU32,
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_rate_is_told_why() {
+    fn invalid_rates_are_rejected_with_a_reason() {
         check("10", expect!["a rate is units/time, for example 10/s, 1/6s or 250/min"]);
         check("0/s", expect![[r#""0" is not a number of units; use a whole number from 1 to 4294967295"#]]);
         check("-1/s", expect![[r#""-1" is not a number of units; use a whole number from 1 to 4294967295"#]]);

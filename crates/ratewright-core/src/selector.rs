@@ -1,8 +1,8 @@
-//! Which queries a policy covers, and how the covering ones are found among many.
+//! Selectors: which queries a policy covers, and an index that finds the covering policies among many.
 //!
 //! A [`Condition`] is a list of tests, all of which must hold. Trying every policy's condition would make a decision
-//! as slow as the file is long, so each is filed under an anchor: something that a query must have for the condition to
-//! hold at all.
+//! as slow as the file is long, so each is filed under an anchor: a value or a literal that a query must contain for the
+//! condition to hold.
 //!
 //! ```text
 //!   path: /api/orders           a table by value: one look-up
@@ -12,7 +12,7 @@
 //!   anything else               tried every time
 //! ```
 //!
-//! An anchor only proposes. The condition itself is tested then, so an anchor may be too wide, never too narrow.
+//! An anchor only proposes; the condition itself is tested afterwards. So an anchor may be too wide, never too narrow.
 
 use std::collections::HashMap;
 use std::hash::Hasher as _;
@@ -32,7 +32,7 @@ use crate::query::{Attribute, AttributeName, Query};
 pub enum Selector {
     /// Those for which this holds.
     When(Condition),
-    /// Those that ask for it by name, and no others.
+    /// Only those that name the policy.
     Named,
 }
 
@@ -52,10 +52,10 @@ enum Test {
 
 /// How a query fits a condition.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) enum Fit {
+pub(crate) enum ConditionMatch {
     /// It does not.
     No,
-    /// It does if what cannot be read is what the condition asks for.
+    /// It may: a value that the condition tests is unreadable.
     Maybe,
     /// It does.
     Yes,
@@ -131,22 +131,22 @@ impl Condition {
     /// True if all tests hold.
     #[inline(always)]
     pub fn holds(&self, query: &Query<'_>) -> bool {
-        self.fit(query, || false) == Fit::Yes
+        self.fit(query, || false) == ConditionMatch::Yes
     }
 
     /// Whether all tests hold, or might if an unreadable value were readable; otherwise one invalid byte would be enough to escape every
-    /// policy. A header, cookie, parameter or token that cannot be read may still be anybody's, so it fits only if `is_by_client`: the
-    /// policy has buckets for each client, and nobody can spend what others share.
+    /// policy. A header, cookie, parameter or token that cannot be read may belong to any client, so it fits only if `is_by_client`:
+    /// each client has its own bucket, and cannot spend the units of others.
     #[inline(always)]
-    pub(crate) fn fit(&self, query: &Query<'_>, is_by_client: impl Fn() -> bool) -> Fit {
-        if self.tests.is_empty() { Fit::Yes } else { self.worst_fit(query, is_by_client) }
+    pub(crate) fn fit(&self, query: &Query<'_>, is_by_client: impl Fn() -> bool) -> ConditionMatch {
+        if self.tests.is_empty() { ConditionMatch::Yes } else { self.worst_fit(query, is_by_client) }
     }
 
-    fn worst_fit(&self, query: &Query<'_>, is_by_client: impl Fn() -> bool) -> Fit {
-        let mut worst = Fit::Yes;
+    fn worst_fit(&self, query: &Query<'_>, is_by_client: impl Fn() -> bool) -> ConditionMatch {
+        let mut worst = ConditionMatch::Yes;
         for test in &self.tests {
             worst = worst.min(test.fit(query, &is_by_client));
-            if worst == Fit::No {
+            if worst == ConditionMatch::No {
                 break;
             }
         }
@@ -194,7 +194,7 @@ impl Condition {
 
     /// Whether each of its tests holds.
     pub(crate) fn holding(&self, query: &Query<'_>) -> impl Iterator<Item = bool> {
-        self.tests.iter().map(|test| test.fit(query, || false) == Fit::Yes)
+        self.tests.iter().map(|test| test.fit(query, || false) == ConditionMatch::Yes)
     }
 
     /// The attributes that are tested.
@@ -205,8 +205,8 @@ impl Condition {
         })
     }
 
-    /// 64 bits in hexadecimal that stand for what is tested, in whichever order it is written. Keys in Redis carry them, so
-    /// they must not change between versions.
+    /// A 64-bit digest of the tests in hexadecimal, independent of their order. Redis keys contain it, so it must not change between
+    /// versions.
     pub fn digest(&self) -> String {
         let mut tests: Vec<String> = self
             .tests()
@@ -270,24 +270,24 @@ impl Test {
         }
     }
 
-    fn fit(&self, query: &Query<'_>, is_by_client: impl Fn() -> bool) -> Fit {
+    fn fit(&self, query: &Query<'_>, is_by_client: impl Fn() -> bool) -> ConditionMatch {
         match self {
             Self::Fits(name, patterns) => {
-                let mut fit = Fit::No;
+                let mut fit = ConditionMatch::No;
                 for value in query.values(name) {
                     let is_get = *name == AttributeName::Method && value == HEAD;
                     let fits = |pattern: &Pattern| pattern.matches(value) || is_get && pattern.is_just(GET);
                     if value == Attribute::TOO_MANY || !value.starts_with('\0') && patterns.iter().any(fits) {
-                        return Fit::Yes;
+                        return ConditionMatch::Yes;
                     }
                     if value == Attribute::UNREADABLE && (!is_clients_word(name) || is_by_client()) {
-                        fit = Fit::Maybe;
+                        fit = ConditionMatch::Maybe;
                     }
                 }
                 fit
             }
-            Self::Within(networks) if is_within(query, networks) => Fit::Yes,
-            Self::Within(_) => Fit::No,
+            Self::Within(networks) if is_within(query, networks) => ConditionMatch::Yes,
+            Self::Within(_) => ConditionMatch::No,
         }
     }
 }
@@ -503,7 +503,7 @@ mod tests {
                     let proposed = index.propose(&query);
                     assert!(proposed.is_sorted());
                     for (n, condition) in (0..).zip(&conditions) {
-                        if condition.fit(&query, || true) != Fit::No {
+                        if condition.fit(&query, || true) != ConditionMatch::No {
                             n_held[n as usize] += 1;
                             assert!(proposed.contains(&n), "{condition:?} {attributes:?}");
                         }

@@ -1,4 +1,4 @@
-//! A rule set that many read while a reload replaces it.
+//! A rule set that threads read while a reload replaces it.
 //!
 //! Reading takes no lock and does not touch the counter of the rule set that all threads share: one decision pays a few
 //! nanoseconds for it.
@@ -42,7 +42,7 @@ impl SharedPolicies {
 }
 
 impl LoadedPolicies {
-    /// The same rule set, to keep for long. Only a few loaded rule sets at a time are cheap, and this one stops being one of them.
+    /// The same rule set, for keeping it longer than one decision. Only a few loaded rule sets at a time are cheap; this frees one.
     pub(crate) fn kept(self) -> Self {
         Self(Guard::from_inner(Guard::into_inner(self.0)))
     }

@@ -1,4 +1,4 @@
-//! How a key stands after a charge.
+//! The standing: what is left under a key after a charge, and when more will be.
 
 use crate::algorithm::{Fit, Level};
 use crate::charge::{Charge, OnFailure};
@@ -10,42 +10,42 @@ use crate::quota::Quota;
 /// How one key stands after one charge.
 #[derive(PartialEq, Eq, Debug)]
 pub struct Standing {
-    /// Whose charge it was, within the rule set that selected it.
+    /// The limit that charged, within the rule set that selected it.
     pub limit: LimitId,
-    /// What became of the charge.
+    /// What happened to the charge.
     pub outcome: Outcome,
     /// Whole units that could be spent now.
     pub remaining: u32,
     /// For a bucket, until it is full again; for a window, until it or its oldest entry leaves.
     pub reset_after: Micros,
-    /// Who is allowed may go on after this time. Zero, unless the quota is a queue.
+    /// An allowed query may proceed after this time. Zero, unless the quota is a queue.
     pub wait: Micros,
-    /// On what ground the store said so.
+    /// Where the standing comes from.
     pub basis: Basis,
 }
 
-/// What became of a charge.
+/// What happened to a charge.
 #[derive(PartialEq, Eq, Debug)]
 pub enum Outcome {
     /// It was spent.
-    Paid(Receipt),
+    Charged(Receipt),
     /// It would fit, but was not spent: it only looked, or another charge vetoed.
-    Fits,
-    /// It does not fit now, and does after this time if nobody else spends; not a microsecond earlier.
-    Short {
+    WouldPass,
+    /// It does not fit now. It fits after this time if no other query spends; not a microsecond earlier.
+    Denied {
         /// The shortest wait after which it fits.
         retry_after: Micros,
     },
     /// It asks for more than there can ever be.
     Never,
-    /// The store did not answer; the basis says whether the query is let through.
+    /// The store did not reply; the basis says whether the query passes.
     Unknown,
 }
 
-/// Proof of payment. With its key and quota it can be given back, once.
+/// Proof of a charge. With its key and quota it can be refunded once.
 #[derive(PartialEq, Eq, Debug)]
 pub struct Receipt {
-    /// Units that may be given back.
+    /// Units that may be refunded.
     pub cost: u32,
     /// When, by the store's clock.
     pub paid_at: Timestamp,
@@ -53,16 +53,16 @@ pub struct Receipt {
     pub is_past: bool,
 }
 
-/// On what ground a standing rests, the firmest first.
+/// Where a standing comes from, the firmest first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Basis {
     /// The store that all instances share.
     Shared,
     /// This instance's memory.
     Local,
-    /// Nothing: the store did not answer, and the policy says to allow.
+    /// Nothing: the store did not reply, and the policy allows then.
     FailOpen,
-    /// Nothing: the store did not answer, and the policy says to deny.
+    /// Nothing: the store did not reply, and the policy denies then.
     FailClosed,
 }
 
@@ -70,7 +70,7 @@ pub enum Basis {
 pub type Standings = InlineVec<Standing>;
 
 impl Receipt {
-    /// The receipt for units that were counted. What was recorded beyond a capacity is not given back.
+    /// The receipt for units that were counted. Units beyond one capacity are not refunded.
     #[inline(always)]
     pub fn new(counted: u32, quota: &Quota, paid_at: Timestamp) -> Self {
         Self { cost: counted.min(quota.capacity().get()), paid_at, is_past: false }
@@ -89,27 +89,27 @@ impl Standing {
         basis: Basis,
     ) -> Self {
         let (outcome, wait) = match (receipt, fit) {
-            (Some(receipt), Fit::Fits { wait }) => (Outcome::Paid(receipt), wait),
+            (Some(receipt), Fit::Fits { wait }) => (Outcome::Charged(receipt), wait),
             (Some(receipt), Fit::Short { .. } | Fit::Never) => {
-                (Outcome::Paid(Receipt { is_past: true, ..receipt }), Micros::ZERO)
+                (Outcome::Charged(Receipt { is_past: true, ..receipt }), Micros::ZERO)
             }
-            (None, Fit::Fits { wait }) => (Outcome::Fits, wait),
-            (None, Fit::Short { retry_after }) => (Outcome::Short { retry_after }, Micros::ZERO),
+            (None, Fit::Fits { wait }) => (Outcome::WouldPass, wait),
+            (None, Fit::Short { retry_after }) => (Outcome::Denied { retry_after }, Micros::ZERO),
             (None, Fit::Never) => (Outcome::Never, Micros::ZERO),
         };
         let Level { remaining, reset_after } = level;
         Self { limit: charge.limit, outcome, remaining, reset_after, wait, basis }
     }
 
-    /// The standing of a charge of which no store knows: all is there if it is let through, nothing if not.
+    /// The standing of a charge without a reply from the store: all units are left if it passes, none if it is denied.
     pub fn unknown(charge: &Charge<'_>, basis: Basis) -> Self {
         let remaining = if basis == Basis::FailClosed { 0 } else { charge.quota.capacity().get() };
         let (reset_after, wait) = (Micros::ZERO, Micros::ZERO);
         Self { limit: charge.limit, outcome: Outcome::Unknown, remaining, reset_after, wait, basis }
     }
 
-    /// Makes one standing for each charge. A store that answers for some charges only has not checked the others: what
-    /// it left out is denied, unless the policy says to allow what cannot be checked.
+    /// Adds standings until there is one for each charge. Charges that a store left out were not checked: they are denied, unless the
+    /// policy's `on_failure` is open.
     #[inline(always)]
     pub fn complete(charges: &[Charge<'_>], standings: &mut Standings) {
         if standings.len() != charges.len() {
@@ -127,53 +127,53 @@ impl Standing {
         }));
     }
 
-    /// True if it speaks against the query: there is no room, or nobody knows and the policy says to deny then.
+    /// True if it denies the query: there is no room, or the store did not reply and the policy denies then.
     #[inline(always)]
     pub fn is_against(&self) -> bool {
         match self.outcome {
-            Outcome::Paid(_) | Outcome::Fits => false,
-            Outcome::Short { .. } | Outcome::Never => true,
+            Outcome::Charged(_) | Outcome::WouldPass => false,
+            Outcome::Denied { .. } | Outcome::Never => true,
             Outcome::Unknown => self.basis == Basis::FailClosed,
         }
     }
 
     /// True if the charge was recorded past the limit: it was spent, and did not fit.
     pub fn is_past(&self) -> bool {
-        matches!(&self.outcome, Outcome::Paid(receipt) if receipt.is_past)
+        matches!(&self.outcome, Outcome::Charged(receipt) if receipt.is_past)
     }
 
-    /// True if the limit has no room: it speaks against the query, or the charge was recorded past it.
+    /// True if the limit has no room: it denies the query, or the charge was recorded past it.
     #[inline]
     pub fn is_over(&self) -> bool {
         self.is_against() || self.is_past()
     }
 
-    /// Takes the receipt out, to give it back: afterwards the charge only fits.
+    /// Takes the receipt out for a refund. The outcome becomes [`Outcome::WouldPass`].
     pub fn take_receipt(&mut self) -> Option<Receipt> {
-        match std::mem::replace(&mut self.outcome, Outcome::Fits) {
-            Outcome::Paid(receipt) => Some(receipt),
-            other @ (Outcome::Fits | Outcome::Short { .. } | Outcome::Never | Outcome::Unknown) => {
+        match std::mem::replace(&mut self.outcome, Outcome::WouldPass) {
+            Outcome::Charged(receipt) => Some(receipt),
+            other @ (Outcome::WouldPass | Outcome::Denied { .. } | Outcome::Never | Outcome::Unknown) => {
                 self.outcome = other;
                 None
             }
         }
     }
 
-    /// How long until the charge would fit: zero if it does, nothing if it never will. Of one that was recorded past the limit only
-    /// when the limit is as new is known. Who was denied because no store answered may try again in a second.
+    /// How long until the charge would fit: zero if it does, `None` if it never will. After a record past the limit it is the time until
+    /// the bucket is reset. After a denial because the store did not reply it is one second.
     pub fn retry_after(&self) -> Option<Micros> {
         match self.outcome {
             Outcome::Unknown if self.basis == Basis::FailClosed => Some(Micros::from_secs(1)),
-            Outcome::Paid(_) if self.is_past() => Some(self.reset_after),
-            Outcome::Paid(_) | Outcome::Fits | Outcome::Unknown => Some(Micros::ZERO),
-            Outcome::Short { retry_after } => Some(retry_after),
+            Outcome::Charged(_) if self.is_past() => Some(self.reset_after),
+            Outcome::Charged(_) | Outcome::WouldPass | Outcome::Unknown => Some(Micros::ZERO),
+            Outcome::Denied { retry_after } => Some(retry_after),
             Outcome::Never => None,
         }
     }
 }
 
 impl Basis {
-    /// The name, as answers, metrics and logs write it.
+    /// The name in responses, metrics and logs.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Shared => "shared",

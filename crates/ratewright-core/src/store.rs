@@ -1,24 +1,24 @@
-//! The seam to where buckets live.
+//! The store trait, and the types that a store works with: charges in, standings out.
 
 use std::future::Future;
 use std::sync::Arc;
 
-pub use crate::charge::{Act, Charge, Charges, Paid, Refund};
+pub use crate::charge::{Act, Charge, Charges, PaidCharge, Refund};
 pub use crate::inline_vec::InlineVec;
 pub use crate::key::{BucketName, Key, Value};
 pub use crate::standing::{Basis, Outcome, Receipt, Standing, Standings};
 
 /// Holds buckets, and applies charges to them.
 ///
-/// The store owns time. Nodes do not agree on the clock; one store does.
+/// The store owns time: the clocks of several instances differ, one store has one clock.
+///
+/// [`Limiter`](crate::Limiter) has an example of a store.
 pub trait Store: Send + Sync {
-    /// Why it may give no answer. A store that always answers says so with
-    /// [`Infallible`](std::convert::Infallible), and only such a store can stand behind a
-    /// [`Limiter`](crate::Limiter).
+    /// Why the store may not reply. A [`Limiter`](crate::Limiter) needs a store that always replies, so whose error is
+    /// [`Infallible`](std::convert::Infallible).
     type Error: std::error::Error + Send + Sync + 'static;
 
-    /// Applies `charges` in one step and tells how each key stands, in their order. Without charges
-    /// nothing is asked of anyone.
+    /// Applies `charges` in one step and adds one standing for each, in their order. Without charges it does nothing.
     ///
     /// All or nothing: if any charge vetoes, no bucket moves. Charges of equal keys are judged in
     /// order, each with those before it counted. Dropping the future may leave the charges applied or
@@ -29,16 +29,15 @@ pub trait Store: Send + Sync {
         standings: &mut Standings,
     ) -> impl Future<Output = Result<(), Self::Error>> + Send;
 
-    /// Gives back what was paid on this store's ground, as far as time has not repaid it. Never lets more through than if it had
-    /// not been charged, unless the bucket was forgotten meanwhile, by a reset or for want of room.
-    /// Tells how many were given back: not those that were before, nor those of another ground.
+    /// Refunds charges of this store's basis, as far as time has not repaid them. It never allows more than if they had not been
+    /// charged, unless the bucket was forgotten meanwhile, by a reset or to free memory.
+    /// Returns how many were refunded, without those refunded before or with another basis.
     fn refund(&self, refunds: &[Refund<'_>]) -> impl Future<Output = Result<usize, Self::Error>> + Send;
 
-    /// Forgets the buckets, so that their keys stand as if never seen, and tells on what ground.
+    /// Forgets the buckets, so their keys are as new. Returns the basis.
     fn reset(&self, keys: &[Key<'_>]) -> impl Future<Output = Result<Basis, Self::Error>> + Send;
 
-    /// True if no future of this store is ever pending: who asks has the answer at the first poll, and needs no place to
-    /// keep the future in.
+    /// True if no future of this store is ever pending: each is ready at the first poll, so a caller need not keep it.
     #[inline(always)]
     fn never_waits(&self) -> bool {
         false

@@ -16,7 +16,7 @@ use http::request::Parts;
 use http_body::{Body as _, Frame};
 use hyper::body::Incoming;
 use ratewright_core::Micros;
-use ratewright_core::decision::Taken;
+use ratewright_core::decision::ExtraCharge;
 use ratewright_http::request_context::BodyLength;
 use ratewright_tower::{BodyMeter, TakeFuture};
 
@@ -109,8 +109,8 @@ impl RequestBody {
         let taken = ready!(taking.as_mut().poll(context));
         let frame = self.unpaid.take().map(|(_, frame)| frame);
         match taken {
-            Taken::Paid => Poll::Ready(frame.map(Ok)),
-            Taken::Denied { retry_after } => {
+            ExtraCharge::Charged => Poll::Ready(frame.map(Ok)),
+            ExtraCharge::Denied { retry_after } => {
                 Poll::Ready(Some(Err(RequestBodyError::OverLimit { retry_after })))
             }
         }

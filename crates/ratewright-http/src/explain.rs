@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use ratewright_core::policy::{Condition, Explained, FailedTest, Finding, Mode, Part, Uncountable};
+use ratewright_core::policy::{Condition, Explained, FailedTest, Finding, Mode, Part, UncountableReason};
 use ratewright_core::query::AttributeName;
 use ratewright_core::quota::Algorithm;
 use ratewright_core::{Decision, Policy, Query, Verdict};
@@ -73,13 +73,13 @@ pub fn why(policy: &Policy, finding: &Finding<'_>) -> String {
             format!("it covers the request; its override {name} matches")
         }
         Finding::Applies { .. } => "it covers the request".to_owned(),
-        Finding::Refused(Uncountable::Missing) => {
+        Finding::Refused(UncountableReason::Missing) => {
             format!("the request lacks what it counts by ({}), and missing is deny", partition(policy))
         }
-        Finding::Refused(Uncountable::Repeated) => {
+        Finding::Refused(UncountableReason::Repeated) => {
             format!("the request sends what it counts by ({}) more than once", partition(policy))
         }
-        Finding::Refused(Uncountable::TooMany) => {
+        Finding::Refused(UncountableReason::TooMany) => {
             "the request has too many values or interpretations".to_owned()
         }
         Finding::Exempt(condition) => format!("the request is exempt: {}", conditions(condition)),

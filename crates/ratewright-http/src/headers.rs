@@ -26,7 +26,7 @@ mod render;
 mod shown_limit;
 
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
-use ratewright_core::policy::{Limit, Uncountable};
+use ratewright_core::policy::{Limit, UncountableReason};
 use ratewright_core::store::Standing;
 use ratewright_core::{Decision, Micros, Timestamp, Verdict};
 use smallvec::SmallVec;
@@ -220,8 +220,10 @@ impl<'a> RateLimitHeaders<'a> {
             Verdict::Allow => StatusCode::OK,
             Verdict::Deny => match decision.refused() {
                 None => StatusCode::TOO_MANY_REQUESTS,
-                Some((_, Uncountable::Missing)) => StatusCode::FORBIDDEN,
-                Some((_, Uncountable::Repeated | Uncountable::TooMany)) => StatusCode::BAD_REQUEST,
+                Some((_, UncountableReason::Missing)) => StatusCode::FORBIDDEN,
+                Some((_, UncountableReason::Repeated | UncountableReason::TooMany)) => {
+                    StatusCode::BAD_REQUEST
+                }
             },
         }
     }

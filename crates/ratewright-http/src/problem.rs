@@ -16,7 +16,7 @@ pub use date::iso;
 use std::borrow::Cow;
 
 use http::{HeaderName, HeaderValue, Response, StatusCode, header};
-use ratewright_core::policy::Uncountable;
+use ratewright_core::policy::UncountableReason;
 use ratewright_core::store::{Basis, Outcome};
 use ratewright_core::{Decision, Micros, Policy, Timestamp};
 use serde::Serialize;
@@ -225,12 +225,12 @@ fn detail(decision: &Decision) -> String {
 }
 
 /// Why a limit cannot count a request. The attribute with too many values may be one that the limit does not count by.
-fn uncountable(policy: &Policy, why: Uncountable) -> String {
+fn uncountable(policy: &Policy, why: UncountableReason) -> String {
     let name = policy.name();
     let why = match why {
-        Uncountable::Missing => "the request has no valid value for it",
-        Uncountable::Repeated => "the request sends it more than once; send it once",
-        Uncountable::TooMany => {
+        UncountableReason::Missing => "the request has no valid value for it",
+        UncountableReason::Repeated => "the request sends it more than once; send it once",
+        UncountableReason::TooMany => {
             return format!(
                 "Rate limit \"{name}\" cannot count this request: it has too many values or interpretations. \
                  Send each header, cookie and parameter once."
@@ -296,7 +296,7 @@ mod tests {
     #[test]
     fn all_limits_that_denied_are_named_but_none_in_shadow_mode() {
         let minute = quota(Algorithm::SlidingWindow, "10/min", 10);
-        let shadow = Policy::new("trial", minute.clone()).unwrap().in_mode(Mode::Shadow);
+        let shadow = Policy::new("trial", minute.clone()).unwrap().with_mode(Mode::Shadow);
         let roomy = Policy::new("roomy", quota(Algorithm::SlidingWindow, "100/min", 100)).unwrap();
         let decision = decide(vec![shadow, roomy, login().and("minute", minute)], spent(10), spend(1));
         assert_eq!(
@@ -328,7 +328,7 @@ mod tests {
         let sid = |value| Attribute { name: AttributeName::Cookie("sid"), value };
         let on_sid = Condition::default()
             .and_fits(AttributeName::Cookie("sid".to_owned()), vec![Pattern::new("a", None).unwrap()]);
-        let tested = login().covering(Selector::When(on_sid));
+        let tested = login().with_selector(Selector::When(on_sid));
         let counted = login().by(&[AttributeName::Cookie("sid")]);
         let many =
             ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p", "q"].map(sid);

@@ -107,7 +107,7 @@ impl Rule {
     ) -> (Self, Option<Policy>) {
         let current_limits = limits.iter().map(|limit| limit.current.clone()).collect();
         let mode = if descriptor.shadow_mode { Mode::Shadow } else { Mode::Enforce };
-        let policy = policy(&policy_name(path), limits, partition).map(|policy| policy.in_mode(mode));
+        let policy = policy(&policy_name(path), limits, partition).map(|policy| policy.with_mode(mode));
         let is_unlimited = descriptor.rate_limits.iter().any(|limit| limit.unlimited);
         let kind = match &policy {
             Some(policy) => RuleKind::Limited(policy.name().to_owned()),
@@ -252,7 +252,8 @@ fn policy(name: &str, limits: Vec<ParsedLimit>, partition: &[String]) -> Option<
     let (first_name, first) = quotas.next()?;
     let parts = partition.iter().map(|name| Part::one(AttributeName::Named(name.clone())));
     let policy = Policy::new(name, first).ok()?; // unreachable: policy_name makes valid names
-    let policy = policy.partitioned(parts.collect()).covering(Selector::Named).with_quota_named(&first_name);
+    let policy =
+        policy.with_partition(parts.collect()).with_selector(Selector::Named).with_quota_named(&first_name);
     Some(quotas.fold(policy, |policy, (name, quota)| policy.and(&name, quota)))
 }
 

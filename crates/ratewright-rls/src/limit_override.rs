@@ -116,7 +116,7 @@ pub fn policies() -> Vec<Policy> {
         || [DOMAIN, ENTRIES].map(|name| Part::one(AttributeName::Named(name.to_owned()))).to_vec();
     let policy = |unit: Unit| {
         let policy = Policy::new(name(unit), quota(1, unit)?).ok()?;
-        Some(policy.covering(Selector::Named).partitioned(partition()))
+        Some(policy.with_selector(Selector::Named).with_partition(partition()))
     };
     Unit::ALL.into_iter().filter_map(policy).collect()
 }

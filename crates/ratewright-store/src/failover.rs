@@ -293,7 +293,7 @@ impl<S: Store<Error = StoreError> + Peers, C: Clock + Clone> Failover<S, C> {
 fn patient(standing: Standing, charge: &Charge<'_>) -> Standing {
     let fits_the_whole = charge.act.cost() <= charge.quota.capacity().get();
     if standing.outcome == Outcome::Never && fits_the_whole {
-        return Standing { outcome: Outcome::Short { retry_after: CALM }, ..standing };
+        return Standing { outcome: Outcome::Denied { retry_after: CALM }, ..standing };
     }
     standing
 }

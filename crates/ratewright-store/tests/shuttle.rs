@@ -35,7 +35,7 @@ fn take(store: &MemoryStore<ManualClock>, quota: &Quota, name: &BucketName, clie
     let mut standings = Standings::new();
     let answered = pin!(store.apply(&charges, &mut standings)).poll(&mut Context::from_waker(Waker::noop()));
     assert_eq!(answered, Poll::Ready(Ok(())), "the memory store answers at once");
-    standings.iter().all(|standing| matches!(standing.outcome, Outcome::Paid(_)))
+    standings.iter().all(|standing| matches!(standing.outcome, Outcome::Charged(_)))
 }
 
 /// Lets threads take from these sets of clients, two each, and checks that all that was admitted was spent.

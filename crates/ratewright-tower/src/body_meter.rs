@@ -6,7 +6,7 @@ use std::num::NonZeroU32;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use ratewright_core::decision::{Observe, OpenCharges, Taken};
+use ratewright_core::decision::{ExtraCharge, Observe, OpenCharges};
 use ratewright_core::{Limiter, Store};
 
 use crate::refund_guard::{OwnedQuery, take_more};
@@ -15,13 +15,13 @@ use crate::refund_guard::{OwnedQuery, take_more};
 /// `cost: {bytes: request}` carry it as an extension; the service must call [`BodyMeter::take`] for every chunk.
 ///
 /// ```
-/// use ratewright_core::decision::Taken;
+/// use ratewright_core::decision::ExtraCharge;
 /// use ratewright_tower::BodyMeter;
 ///
 /// /// True if the chunk may be used.
 /// async fn is_paid(request: &http::request::Parts, chunk: &[u8]) -> bool {
 ///     let Some(meter) = request.extensions.get::<BodyMeter>() else { return true }; // the length was known
-///     meter.take(chunk.len()).await == Taken::Paid
+///     meter.take(chunk.len()).await == ExtraCharge::Charged
 /// }
 /// ```
 #[derive(Clone)]
@@ -30,7 +30,7 @@ pub struct BodyMeter(Arc<ChargeFn>);
 type ChargeFn = dyn Fn(NonZeroU32) -> TakeFuture + Send + Sync;
 
 /// The result of [`BodyMeter::take`].
-pub type TakeFuture = Pin<Box<dyn Future<Output = Taken> + Send>>;
+pub type TakeFuture = Pin<Box<dyn Future<Output = ExtraCharge> + Send>>;
 
 impl BodyMeter {
     pub(crate) fn new<S, O>(limiter: Arc<Limiter<S, O>>, query: OwnedQuery, open: OpenCharges) -> Self
@@ -49,7 +49,7 @@ impl BodyMeter {
     pub fn take(&self, n_bytes: usize) -> TakeFuture {
         match NonZeroU32::new(u32::try_from(n_bytes).unwrap_or(u32::MAX)) {
             Some(units) => (self.0)(units),
-            None => Box::pin(std::future::ready(Taken::Paid)),
+            None => Box::pin(std::future::ready(ExtraCharge::Charged)),
         }
     }
 }

@@ -255,7 +255,7 @@ where
     O: Observe + 'static,
 {
     let RequestDecision { mut decision, kept, rendering } = decided;
-    let Some(query) = kept.filter(|_| decision.awaits_answer()) else {
+    let Some(query) = kept.filter(|_| decision.awaits_response()) else {
         return Ok(RequestDecision { decision, kept: None, rendering });
     };
     let limiter = Arc::clone(&decider.limiter);

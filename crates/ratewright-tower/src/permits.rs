@@ -47,10 +47,10 @@ impl Permits {
     /// The permit of an allowed query, decided by a limiter over these permits.
     pub(crate) fn permit(self: &Arc<Self>, query: &Query<'_>, decision: &Decision) -> Permit {
         let taken = decision.standings().filter_map(|(_, limit, standing)| match &standing.outcome {
-            Outcome::Paid(receipt) => {
+            Outcome::Charged(receipt) => {
                 Some((self.identity(&query.key(limit.name(), standing.limit)?), receipt.cost))
             }
-            Outcome::Fits | Outcome::Short { .. } | Outcome::Never | Outcome::Unknown => None,
+            Outcome::WouldPass | Outcome::Denied { .. } | Outcome::Never | Outcome::Unknown => None,
         });
         Permit { taken: taken.collect(), permits: Arc::clone(self) }
     }
@@ -101,10 +101,10 @@ impl Store for Permits {
         if !is_vetoed {
             for (n, (charge, standing)) in charges.iter().zip(standings.iter_mut()).enumerate() {
                 let cost = charge.act.cost();
-                if charge.act.spends(standing.outcome == Outcome::Fits) && cost > 0 {
+                if charge.act.spends(standing.outcome == Outcome::WouldPass) && cost > 0 {
                     *in_flight.entry(keys[n]).or_default() += cost;
                     standing.outcome =
-                        Outcome::Paid(Receipt { cost, paid_at: Timestamp::default(), is_past: false });
+                        Outcome::Charged(Receipt { cost, paid_at: Timestamp::default(), is_past: false });
                     standing.remaining = standing.remaining.saturating_sub(cost);
                 }
             }
@@ -129,11 +129,11 @@ impl Store for Permits {
 
 fn standing(charge: &Charge<'_>, fits: bool, remaining: u32) -> Standing {
     let outcome = if fits {
-        Outcome::Fits
+        Outcome::WouldPass
     } else if charge.act.cost() > charge.quota.capacity().get() {
         Outcome::Never
     } else {
-        Outcome::Short { retry_after: RETRY_AFTER }
+        Outcome::Denied { retry_after: RETRY_AFTER }
     };
     let (reset_after, wait) = (Micros::ZERO, Micros::ZERO);
     Standing { limit: charge.limit, outcome, remaining, reset_after, wait, basis: Basis::Local }

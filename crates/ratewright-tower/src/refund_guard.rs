@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use ratewright_core::decision::{Observe, OpenCharges, Taken};
+use ratewright_core::decision::{ExtraCharge, Observe, OpenCharges};
 use ratewright_core::query::{Ask, Attribute, AttributeName, Entrypoint, Select};
 use ratewright_core::{Decision, Limiter, Micros, Query, Store, Verdict};
 use smallvec::SmallVec;
@@ -30,7 +30,7 @@ impl OwnedQuery {
     /// A copy of the query if its charge may be refunded, or is not yet complete.
     pub(crate) fn if_needed(query: &Query<'_>, decision: &Decision) -> Option<Self> {
         let is_needed =
-            !decision.wait().is_zero() || decision.awaits_answer() || decision.open_charges().is_some();
+            !decision.wait().is_zero() || decision.awaits_response() || decision.open_charges().is_some();
         (is_needed && decision.verdict() == Verdict::Allow).then(|| Self::of(query))
     }
 
@@ -75,7 +75,7 @@ pub(crate) async fn take_more<S: Store<Error = Infallible>, O: Observe>(
     query: &OwnedQuery,
     open: &OpenCharges,
     units: NonZeroU32,
-) -> Taken {
+) -> ExtraCharge {
     let attributes = query.attributes();
     limiter.take_more(&Query { ask: Ask::Spend(units), ..query.query(&attributes) }, open, units).await
 }

@@ -15,7 +15,7 @@ use axum::Router;
 use axum::extract::ConnectInfo;
 use axum::http::StatusCode;
 use axum::routing::{get, post};
-use ratewright_core::policy::{Condition, Counted, Pattern, Selector};
+use ratewright_core::policy::{Condition, CountedResponses, Pattern, Selector};
 use ratewright_core::query::AttributeName;
 use ratewright_core::quota::{Algorithm, Refill};
 use ratewright_core::{Limiter, Policies, Policy, Quota};
@@ -54,8 +54,8 @@ fn limiter() -> Result<Limiter<MemoryStore<SystemClock>>, Box<dyn Error>> {
         Condition::default().and_fits(AttributeName::Path, vec![Pattern::new("/login", Some(b'/'))?]);
     let failed_logins = Policy::new("failed-logins", Quota::new(Algorithm::SlidingWindow, "3/h".parse()?)?)?
         .by(&[AttributeName::Ip])
-        .covering(Selector::When(at_login))
-        .with_count(Counted::only(vec![401..=401, 403..=403]));
+        .with_selector(Selector::When(at_login))
+        .with_count(CountedResponses::only(vec![401..=401, 403..=403]));
     let store = MemoryStore::new(SystemClock::new(), 100_000);
     Ok(Limiter::new(Policies::new(vec![everything, failed_logins])?, store))
 }

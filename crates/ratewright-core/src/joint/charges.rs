@@ -103,18 +103,19 @@ impl<'a> JointCharges<'a> {
         Some((number, false))
     }
 
-    /// What became of each query, and the policy that refused one.
+    /// The result of each query, and the policy that refused one.
     pub(crate) fn into_parts(self) -> (Members, Option<Refused>) {
         (self.members, self.refused.map(|(_, refused)| refused))
     }
 }
 
-/// Hides that charges were recorded past their limits, and tells which: the cost of a response that was sent denies nobody.
+/// Hides that charges were recorded past their limits, and returns which: reporting the cost of a response that was already sent must
+/// not look like a denial.
 pub(crate) fn hide_past(standings: &mut Standings) -> SmallVec<[bool; 4]> {
     standings.iter_mut().map(|standing| std::mem::take(is_past(standing).unwrap_or(&mut false))).collect()
 }
 
-/// Shows it again.
+/// Undoes [`hide_past`].
 pub(crate) fn show_past(standings: &mut Standings, past: &[bool]) {
     for (standing, was_past) in standings.iter_mut().zip(past) {
         if let Some(is_past) = is_past(standing) {
@@ -125,8 +126,8 @@ pub(crate) fn show_past(standings: &mut Standings, past: &[bool]) {
 
 fn is_past(standing: &mut Standing) -> Option<&mut bool> {
     match &mut standing.outcome {
-        Outcome::Paid(receipt) => Some(&mut receipt.is_past),
-        Outcome::Fits | Outcome::Short { .. } | Outcome::Never | Outcome::Unknown => None,
+        Outcome::Charged(receipt) => Some(&mut receipt.is_past),
+        Outcome::WouldPass | Outcome::Denied { .. } | Outcome::Never | Outcome::Unknown => None,
     }
 }
 

@@ -127,7 +127,7 @@ fn units_due(
     (n, number): (usize, usize),
     is_over: bool,
 ) -> u32 {
-    let Outcome::Paid(receipt) = &standings[n].outcome else { return 0 };
+    let Outcome::Charged(receipt) = &standings[n].outcome else { return 0 };
     match (joint.queries[number].gives_back, joint.charges[n].act) {
         (Some(gives_back), _) => gives_back.units(is_over),
         (None, Act::Record(_) | Act::Look(_)) => 0,
@@ -142,8 +142,8 @@ fn units_due(
 /// True if a record was not applied because another charge vetoed. One without a response from the store may have been applied.
 fn was_not_applied(standing: &Standing) -> bool {
     match standing.outcome {
-        Outcome::Paid(_) => false,
-        Outcome::Fits | Outcome::Short { .. } | Outcome::Never => true,
+        Outcome::Charged(_) => false,
+        Outcome::WouldPass | Outcome::Denied { .. } | Outcome::Never => true,
         Outcome::Unknown => standing.basis == Basis::Shared,
     }
 }

@@ -17,9 +17,9 @@ use crate::standing::Standing;
 use crate::store::Store;
 
 impl<S: Store<Error = Infallible>, O: Observe> Limiter<S, O> {
-    /// Answers several queries under one rule set: all are charged or none, but for those that record. Waits for one call to the store.
+    /// Decides several queries under one rule set: all are charged or none, but for those that record. Waits for one call to the store.
     ///
-    /// Once the answer is on its way, [`Limiter::correct`] must follow.
+    /// After the response is sent, call [`Limiter::correct`].
     pub async fn decide_all(
         &self,
         policies: impl Into<LoadedPolicies>,
@@ -57,7 +57,7 @@ impl<S: Store<Error = Infallible>, O: Observe> Limiter<S, O> {
         }
         let records = corrections.records(&decision.policies, queries);
         if !records.is_empty() {
-            let _nobody_asks_any_more = self.apply(&records).await;
+            let _unused = self.apply(&records).await;
         }
     }
 }

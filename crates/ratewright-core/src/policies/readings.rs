@@ -15,10 +15,10 @@ use crate::charge::{Charge, Charges};
 use crate::policy::Mode;
 use crate::query::{Attribute, AttributeName, Query, Select};
 
-/// The most readings that are selected for. A query with more is refused by the policies that look at what has so many values.
+/// The most readings of a query. Policies that use an attribute with too many values refuse the query.
 const VIEWS_MAX: usize = 64;
 
-/// Where the values of an attribute are that has several.
+/// An attribute with its several values.
 type Values<'a> = (AttributeName<&'a str>, SmallVec<[&'a str; 5]>);
 
 impl Policies {

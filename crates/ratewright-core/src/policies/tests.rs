@@ -1,4 +1,4 @@
-//! Selection: who falls under what.
+//! Selection: which policies apply to which queries.
 
 mod explain;
 mod readings;
@@ -44,9 +44,11 @@ fn a_query_meets_every_policy_that_covers_it_and_those_it_names() {
         vec![
             policy("all"),
             policy("each").by(&[AttributeName::Ip]),
-            policy("other").covering(Selector::Named),
-            policy("asked").covering(Selector::Named).by(&[AttributeName::Ip, AttributeName::Named("route")]),
-            policy("off").in_mode(Mode::Off),
+            policy("other").with_selector(Selector::Named),
+            policy("asked")
+                .with_selector(Selector::Named)
+                .by(&[AttributeName::Ip, AttributeName::Named("route")]),
+            policy("off").with_mode(Mode::Off),
         ]
     };
     let client = Attribute { name: AttributeName::Ip, value: "c" };
@@ -100,10 +102,10 @@ fn path(value: &str) -> Attribute<'_> {
 fn b3_of_a_group_the_first_match_decides() {
     let policies = || {
         vec![
-            policy("login").covering(on("**/login**")).grouped("endpoint"),
-            policy("recovery").covering(on("**/reset**")).grouped("endpoint").in_mode(Mode::Off),
+            policy("login").with_selector(on("**/login**")).with_group("endpoint"),
+            policy("recovery").with_selector(on("**/reset**")).with_group("endpoint").with_mode(Mode::Off),
             policy("all"),
-            policy("default").grouped("endpoint"),
+            policy("default").with_group("endpoint"),
         ]
     };
     assert_eq!(keys(policies(), &[], &[path("/api/login")]), ["login[]", "all[]"]);
@@ -119,7 +121,7 @@ fn b3_of_a_group_the_first_match_decides() {
 #[test]
 fn b4_an_exempt_query_falls_under_no_policy() {
     let Selector::When(health) = on("/health**") else { unreachable!() };
-    let policies = Policies::new(vec![policy("all")]).unwrap().exempting(vec![health]);
+    let policies = Policies::new(vec![policy("all")]).unwrap().with_exempt(vec![health]);
     assert_eq!(**policies.needs(), [AttributeName::Path]);
     let [healthz, other] = [[path("/healthz")], [path("/x")]];
     let mut charges = Charges::new();
@@ -135,7 +137,7 @@ fn b4_a_path_that_could_be_read_in_two_ways_exempts_nobody() {
     let options = vec![Pattern::new("OPTIONS", None).unwrap()];
     let options = Condition::default().and_fits(AttributeName::Method, options);
     let within = Condition::default().and_within(vec!["10.1.2.0/24".parse().unwrap()]);
-    let policies = Policies::new(vec![policy("all")]).unwrap().exempting(vec![health, options, within]);
+    let policies = Policies::new(vec![policy("all")]).unwrap().with_exempt(vec![health, options, within]);
     let n_charges = |select, method, address: &str| {
         let method = Attribute { name: AttributeName::Method, value: method };
         let attributes = [path("/health"), method, path("/login/../health")];
@@ -154,7 +156,7 @@ fn b4_a_path_that_could_be_read_in_two_ways_exempts_nobody() {
 
 #[test]
 fn who_names_policies_meets_no_others() {
-    let policies = Policies::new(vec![policy("all"), policy("login").covering(on("/login"))]).unwrap();
+    let policies = Policies::new(vec![policy("all"), policy("login").with_selector(on("/login"))]).unwrap();
     let mut charges = Charges::new();
     policies.select(&query(Select::Named(&["login"]), &[]), &mut charges);
     assert_eq!(charges.len(), 1, "also if its selector does not cover the query");
@@ -169,10 +171,10 @@ fn an_override_with_a_quota_has_buckets_of_its_own() {
     let per_user = Policy::new("per-user", quota("250/min"))
         .unwrap()
         .by(&[AttributeName::User])
-        .overridden(None, user("batch-*"), vec![(None, quota("2500/min"))], None)
-        .overridden(Some("x"), user("batch-x"), vec![], Some(Mode::Off))
-        .overridden(None, user("admin"), vec![], Some(Mode::Shadow))
-        .overridden(None, user("root"), vec![], Some(Mode::Off));
+        .with_override(None, user("batch-*"), vec![(None, quota("2500/min"))], None)
+        .with_override(Some("x"), user("batch-x"), vec![], Some(Mode::Off))
+        .with_override(None, user("admin"), vec![], Some(Mode::Shadow))
+        .with_override(None, user("root"), vec![], Some(Mode::Off));
     let policies = Policies::new(vec![per_user]).unwrap();
     let of = |value| {
         let attributes = [Attribute { name: AttributeName::User, value }];
@@ -206,7 +208,7 @@ fn overrides_keep_their_buckets_when_others_come_before_them() {
     assert_eq!(condition(vec![get()]).digest(), condition(vec![swapped]).digest());
     assert_ne!(condition(vec![get()]).digest(), condition(vec![get(), anna()]).digest());
     let quota = || vec![(None, Quota::new(Algorithm::SlidingWindow, "1/s".parse().unwrap()).unwrap())];
-    let twice = policy("p").overridden(None, condition(vec![get()]), quota(), None).overridden(
+    let twice = policy("p").with_override(None, condition(vec![get()]), quota(), None).with_override(
         None,
         condition(vec![get()]),
         quota(),
@@ -226,7 +228,7 @@ fn a_look_at_every_bucket_and_a_reset_cover_overrides() {
     let method = |text: &str| {
         Condition::default().and_fits(AttributeName::Method, vec![Pattern::new(text, None).unwrap()])
     };
-    let p = policy("p").by(&[AttributeName::Ip]).overridden(
+    let p = policy("p").by(&[AttributeName::Ip]).with_override(
         Some("get"),
         method("GET"),
         vec![(None, quota("5/s")), (Some("hour".to_owned()), quota("9/h"))],
@@ -250,7 +252,7 @@ fn a_look_at_every_bucket_and_a_reset_cover_overrides() {
 #[test]
 fn a_query_without_what_it_is_counted_by_is_skipped_or_refused() {
     let of = |missing, mode| {
-        let by_user = policy("by-user").by(&[AttributeName::User]).with_missing(missing).in_mode(mode);
+        let by_user = policy("by-user").by(&[AttributeName::User]).with_missing(missing).with_mode(mode);
         let policies = Policies::new(vec![policy("all"), by_user]).unwrap();
         let mut charges = Charges::new();
         let refused = policies.select(&query(Select::Covering(&[]), &[]), &mut charges);
@@ -264,7 +266,7 @@ fn a_query_without_what_it_is_counted_by_is_skipped_or_refused() {
 #[test]
 fn the_cost_of_a_policy_multiplies() {
     let act = |cost: Cost, ask, attributes: &[Attribute<'_>]| {
-        let policies = Policies::new(vec![policy("p").costing(cost)]).unwrap();
+        let policies = Policies::new(vec![policy("p").with_cost(cost)]).unwrap();
         let mut charges = Charges::new();
         let query = Query { ask, ..query(Select::Covering(&[]), attributes) };
         policies.select(&query, &mut charges);
@@ -291,9 +293,9 @@ fn the_cost_of_a_policy_multiplies() {
 fn b4_a_path_that_could_be_read_in_two_ways_meets_no_policy_that_is_off() {
     let Selector::When(health) = on("/health") else { unreachable!() };
     let policies = vec![
-        policy("free").covering(on("/health")).grouped("g").in_mode(Mode::Off),
-        policy("default").grouped("g"),
-        policy("all").overridden(None, health, vec![], Some(Mode::Off)),
+        policy("free").with_selector(on("/health")).with_group("g").with_mode(Mode::Off),
+        policy("default").with_group("g"),
+        policy("all").with_override(None, health, vec![], Some(Mode::Off)),
     ];
     let policies = Policies::new(policies).unwrap();
     let n_charges = |select| {
@@ -307,13 +309,13 @@ fn b4_a_path_that_could_be_read_in_two_ways_meets_no_policy_that_is_off() {
     assert_eq!(n_charges(Select::CoveringReadings(&[])), 2);
 }
 
-/// Who has nothing that the first policy of a group counts by falls under the next.
+/// A query without the key attribute of a group's first policy falls under the next.
 #[test]
 fn b3_a_policy_that_is_skipped_leaves_its_group_to_the_next() {
     let policies = |mode| {
         vec![
-            policy("per-user").by(&[AttributeName::User]).grouped("g").in_mode(mode),
-            policy("per-ip").by(&[AttributeName::Ip]).grouped("g"),
+            policy("per-user").by(&[AttributeName::User]).with_group("g").with_mode(mode),
+            policy("per-ip").by(&[AttributeName::Ip]).with_group("g"),
         ]
     };
     let [ip, user] = [AttributeName::Ip, AttributeName::User].map(|name| Attribute { name, value: "v" });

@@ -1,4 +1,4 @@
-//! What a query costs under a policy.
+//! The cost of a query under a policy.
 
 use std::num::NonZeroU32;
 use std::sync::LazyLock;
@@ -9,18 +9,18 @@ use crate::query::{Ask, AttributeName, Query};
 /// How many units of a policy one unit of a query costs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Cost {
-    /// Always so many. With zero, nothing is charged.
+    /// Always this many units. With zero, nothing is charged.
     Fixed(u32),
-    /// What the attribute says: a whole number from 1. Anything else counts as 1, so that nobody travels free.
+    /// The value of the attribute: a whole number from 1. Anything else costs 1, so no query is free.
     Of(AttributeName<String>),
-    /// By the method, and so many for all others.
+    /// By method.
     ByMethod {
         /// Methods in capitals, with their costs.
         costs: Vec<(String, u32)>,
         /// The cost of all others.
         others: u32,
     },
-    /// By the path, and so many for all others.
+    /// By path.
     ByPath {
         /// Patterns with their costs. Of those that match, the largest cost counts.
         costs: Vec<(Pattern, u32)>,
@@ -38,7 +38,7 @@ pub(crate) static CONTENT_LENGTH: LazyLock<AttributeName<String>> =
     LazyLock::new(|| AttributeName::Header("content-length".to_owned()));
 
 impl Cost {
-    /// What is asked, in units of the policy. Nothing, if it costs nothing.
+    /// The query's units, multiplied by the cost. `None` if the query costs nothing.
     pub(crate) fn multiply(&self, query: &Query<'_>) -> Option<Ask> {
         let factor = match self {
             Self::Fixed(factor) => *factor,
@@ -70,7 +70,7 @@ impl Cost {
                 if query.values(&*CONTENT_LENGTH).any(is_unknown) {
                     return Some(Ask::Look(u32::from(!matches!(query.ask, Ask::Record(_)))));
                 }
-                // Where nobody says how long the body is, the query's own cost is the number of bytes.
+                // Without a length, the query's own cost is the number of bytes.
                 query.values(&*CONTENT_LENGTH).map(length).max().unwrap_or(1)
             }
         };

@@ -123,7 +123,7 @@ mod tests {
         let quota = Quota::new(Algorithm::TokenBucket(Refill::Smooth), "1/h".parse().unwrap()).unwrap();
         let policy = Policy::new("p", quota).unwrap();
         let policy = policy.by(&[AttributeName::Header("X-Api-Key"), AttributeName::Header("upgrade")]);
-        let policy = policy.costing(Cost::Of(AttributeName::Header("x-cost".to_owned())));
+        let policy = policy.with_cost(Cost::Of(AttributeName::Header("x-cost".to_owned())));
         let rules = IdentityRules::default().user_header(Some(HeaderName::from_static("x-user-id")));
         PolicyHeaders::of([&Policies::new(vec![policy]).unwrap()], &rules)
     }

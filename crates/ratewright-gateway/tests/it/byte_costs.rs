@@ -13,7 +13,7 @@ use crate::hyper_peers::{body, connect, exchange, pieces};
 fn bytes() -> Policy {
     let quota = Quota::new(Algorithm::TokenBucket(Refill::Smooth), "1/s".parse().unwrap()).unwrap();
     let quota = quota.with_burst(100.try_into().unwrap()).unwrap();
-    Policy::new("upload", quota).unwrap().by(&[AttributeName::Ip]).costing(Cost::RequestBytes)
+    Policy::new("upload", quota).unwrap().by(&[AttributeName::Ip]).with_cost(Cost::RequestBytes)
 }
 
 /// An upstream that responds with the length of any body.

@@ -51,7 +51,7 @@ async fn send(gateway: &TestGateway, path: &str, headers: &str) -> RawResponse {
 #[tokio::test]
 async fn a_request_with_a_token_is_explained_and_charged() {
     let server = showing_heads().await;
-    let policies = vec![bucket("all", 2), bucket("admin", 5).covering(on("/admin/**"))];
+    let policies = vec![bucket("all", 2), bucket("admin", 5).with_selector(on("/admin/**"))];
     let gateway = gateway(&server, policies, &[]).await;
     let explained = send(&gateway, "/x", "X-Ratewright-Explain: s3cret\r\n").await;
     assert_eq!(explained.status, 200);
@@ -125,7 +125,7 @@ async fn an_explanation_says_which_header_made_two_clients_look_like_one() {
 async fn an_explanation_is_bounded_and_hides_secrets() {
     let server = showing_heads().await;
     let by_key = bucket("by-key", 9).by(&[AttributeName::Header("x-api-key")]);
-    let many = (0..200).map(|n| bucket(&format!("policy-{n}"), 9).covering(on("/elsewhere")));
+    let many = (0..200).map(|n| bucket(&format!("policy-{n}"), 9).with_selector(on("/elsewhere")));
     let gateway = gateway(&server, many.chain([by_key]).collect(), &[]).await;
     let headers = "X-Api-Key: topsecret\r\nX-Ratewright-Explain: s3cret\r\n";
     let explanation = send(&gateway, "/\u{e4}", headers).await.headers[HEADER].clone();

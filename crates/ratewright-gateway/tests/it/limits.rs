@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use ratewright_core::policy::{Counted, Selector};
+use ratewright_core::policy::{CountedResponses, Selector};
 use ratewright_core::query::AttributeName;
 use ratewright_core::quota::{Algorithm, Refill, WindowStart};
 use ratewright_core::{Micros, Policy, Quota};
@@ -121,7 +121,7 @@ async fn a_failed_login_counts_and_a_good_one_does_not() {
         }
     })
     .await;
-    let policy = bucket("login", "3/h", 3).with_count(Counted::only(vec![401..=401]));
+    let policy = bucket("login", "3/h", 3).with_count(CountedResponses::only(vec![401..=401]));
     let gateway = limited(server.address, vec![policy]).await;
     for _ in 0..10 {
         assert_eq!(gateway.get("/right").await.status, 200);
@@ -190,7 +190,7 @@ async fn a_token_is_verified_once_for_each_request() {
 #[tokio::test]
 async fn a_routes_own_policies_apply_there_and_count_by_route() {
     let server = ScriptedServer::echo().await;
-    let named = bucket("mine", "1/h", 1).covering(Selector::Named);
+    let named = bucket("mine", "1/h", 1).with_selector(Selector::Named);
     let mut route = route(&[server.address]);
     route.policies = vec!["mine".to_owned()];
     let setup = Setup { policies: vec![named], settings: settings(route), ..Setup::default() };

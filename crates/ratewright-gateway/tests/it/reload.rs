@@ -38,7 +38,7 @@ impl File {
     fn policies(&self) -> Vec<Policy> {
         let rate = "1000000/h".parse().unwrap();
         let quota = Quota::new(Algorithm::TokenBucket(Refill::Smooth), rate).unwrap();
-        vec![Policy::new(self.name, quota).unwrap().by(&[AttributeName::Ip]).covering(Selector::Named)]
+        vec![Policy::new(self.name, quota).unwrap().by(&[AttributeName::Ip]).with_selector(Selector::Named)]
     }
 }
 

@@ -93,8 +93,8 @@ fn more_after(quota: &Quota, standing: &Standing) -> Micros {
         Algorithm::SlidingWindow | Algorithm::SlidingWindowCounter | Algorithm::FixedWindow(_) => all_after,
     };
     let more_after = match standing.outcome {
-        Outcome::Short { retry_after } => more_after.min(retry_after),
-        Outcome::Paid(_) | Outcome::Fits | Outcome::Never | Outcome::Unknown => more_after,
+        Outcome::Denied { retry_after } => more_after.min(retry_after),
+        Outcome::Charged(_) | Outcome::WouldPass | Outcome::Never | Outcome::Unknown => more_after,
     };
     more_after.max(Micros::new(1))
 }

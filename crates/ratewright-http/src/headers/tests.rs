@@ -75,7 +75,7 @@ fn when_retrying_never_helps_there_is_no_retry_after() {
 #[test]
 fn enforced_limits_are_shown_in_order_and_shadow_limits_are_not() {
     let minute = quota(Algorithm::SlidingWindow, "10/min", 10);
-    let shadow = Policy::new("trial", minute.clone()).unwrap().in_mode(Mode::Shadow);
+    let shadow = Policy::new("trial", minute.clone()).unwrap().with_mode(Mode::Shadow);
     let user = Policy::new("per-user", quota(BUCKET, "100/s", 5)).unwrap();
     let decision = decide(vec![shadow, login().and("minute", minute), user], spent(4), spend(1));
     let expected = "\
@@ -90,7 +90,7 @@ ratelimit: \"login\";r=5;t=6, \"login.minute\";r=5;t=60, \"per-user\";r=0;t=1";
 #[test]
 fn without_an_enforced_limit_no_header_is_sent() {
     assert_eq!(rendered(&decide(vec![], FRESH, spend(1))), "");
-    assert_eq!(rendered(&decide(vec![login().in_mode(Mode::Shadow)], spent(10), spend(1))), "");
+    assert_eq!(rendered(&decide(vec![login().with_mode(Mode::Shadow)], spent(10), spend(1))), "");
 }
 
 #[test]

@@ -325,9 +325,9 @@ impl<'a> LimitState<'a> {
             quota: limit.name().quota(),
             mode: standing.limit.mode().name(),
             outcome: match standing.outcome {
-                Outcome::Paid(_) => "charged",
-                Outcome::Fits => "would_pass",
-                Outcome::Short { .. } => "denied",
+                Outcome::Charged(_) => "charged",
+                Outcome::WouldPass => "would_pass",
+                Outcome::Denied { .. } => "denied",
                 Outcome::Never => "never",
                 Outcome::Unknown => "unknown",
             },

@@ -19,7 +19,7 @@ use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use http::StatusCode;
 use parking_lot::Mutex;
 use ratewright_core::quota::Rate;
-use ratewright_core::store::{Basis, Outcome, Paid};
+use ratewright_core::store::{Basis, Outcome, PaidCharge};
 use ratewright_core::{Decision, Query, Timestamp};
 use ratewright_http::Problem;
 use schemars::JsonSchema;
@@ -112,7 +112,7 @@ impl UsedReceipts {
 /// The receipt of a decision. `None` if it charged nothing.
 pub(super) fn of(decision: &Decision, query: &Query<'_>) -> Option<String> {
     let charges = decision.standings().filter_map(|(policy, limit, standing)| {
-        let Outcome::Paid(receipt) = &standing.outcome else { return None };
+        let Outcome::Charged(receipt) = &standing.outcome else { return None };
         let key = query.key(limit.name(), standing.limit)?;
         Some(ReceiptCharge {
             policy: policy.name().to_owned(),
@@ -149,17 +149,17 @@ pub(super) fn parse(body: &[u8]) -> Result<Receipt, Problem> {
 
 impl Receipt {
     /// The charges that this instance can refund: without those in another instance's memory.
-    pub(super) fn paid(&self) -> Result<Vec<Paid<'_>>, Problem> {
+    pub(super) fn paid(&self) -> Result<Vec<PaidCharge<'_>>, Problem> {
         let paid = self.charges.iter().map(|charge| charge.paid(self.id).ok_or_else(invalid_receipt));
         let paid = paid.collect::<Result<Vec<_>, _>>()?;
-        let is_here = |paid: &Paid<'_>| paid.basis == Basis::Shared || self.instance == *INSTANCE;
+        let is_here = |paid: &PaidCharge<'_>| paid.basis == Basis::Shared || self.instance == *INSTANCE;
         Ok(paid.into_iter().filter(is_here).collect())
     }
 }
 
 impl ReceiptCharge {
-    fn paid(&self, id: u64) -> Option<Paid<'_>> {
-        Some(Paid {
+    fn paid(&self, id: u64) -> Option<PaidCharge<'_>> {
+        Some(PaidCharge {
             id,
             policy: &self.policy,
             override_name: self.override_name.as_deref(),

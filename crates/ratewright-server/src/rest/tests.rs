@@ -29,7 +29,7 @@ fn api() -> Router {
 fn api_with(settings: Settings) -> Router {
     let quota = Quota::new(Algorithm::TokenBucket(Refill::Smooth), "5/h".parse().unwrap()).unwrap();
     let policy =
-        Policy::new("token_bucket", quota).unwrap().covering(Selector::Named).by(&[AttributeName::Key]);
+        Policy::new("token_bucket", quota).unwrap().with_selector(Selector::Named).by(&[AttributeName::Key]);
     api_of(vec![policy], settings)
 }
 
@@ -74,7 +74,7 @@ async fn the_body_shows_the_bucket_of_a_policy_in_shadow_mode() {
     let quota = Quota::new(Algorithm::SlidingWindow, "2/h".parse().unwrap()).unwrap();
     let policy = |mode| {
         let policy = Policy::new("trial", quota.clone()).unwrap().by(&[AttributeName::Ip]);
-        policy.in_mode(mode)
+        policy.with_mode(mode)
     };
     let api = api_of(vec![policy(Mode::Shadow)], Settings::default());
     for (call, left) in [("check", 1), ("remaining", 1), ("check", 0), ("check", 0), ("remaining", 0)] {
@@ -228,8 +228,8 @@ async fn a_callers_own_overrides_apply() {
     let policy = Policy::new("api", quota("5/h"))
         .unwrap()
         .by(&[AttributeName::Ip])
-        .overridden(None, premium, vec![(None, quota("1000/h"))], None)
-        .overridden(None, office, vec![(None, quota("100/h"))], None);
+        .with_override(None, premium, vec![(None, quota("1000/h"))], None)
+        .with_override(None, office, vec![(None, quota("100/h"))], None);
     let api = api_of(vec![policy], Settings::default());
     for (from, tier, left) in [("127.0.0.1", "", 4), ("127.0.0.2", "premium", 999), ("192.0.2.7", "", 99)] {
         let mut request =

@@ -91,8 +91,10 @@ async fn c7_each_policy_counts_its_own_verdict() {
 #[tokio::test]
 async fn a_policy_in_shadow_mode_counts_what_it_would_have_denied() {
     let telemetry = telemetry();
-    let limiter =
-        limiter(&telemetry, vec![policy("tried").in_mode(Mode::Shadow), policy("off").in_mode(Mode::Off)]);
+    let limiter = limiter(
+        &telemetry,
+        vec![policy("tried").with_mode(Mode::Shadow), policy("off").with_mode(Mode::Off)],
+    );
     ask(&limiter, 5, &[], "a").await;
     counted(
         telemetry.decisions(),
@@ -114,7 +116,7 @@ async fn a_policy_in_shadow_mode_counts_what_it_would_have_denied() {
 #[tokio::test]
 async fn a_denial_and_a_shadow_denial_are_distinguished() {
     let telemetry = telemetry();
-    let limiter = limiter(&telemetry, vec![policy("tried").in_mode(Mode::Shadow), policy("tight")]);
+    let limiter = limiter(&telemetry, vec![policy("tried").with_mode(Mode::Shadow), policy("tight")]);
     ask(&limiter, 4, &[], "a").await;
     let recent = telemetry.denials().recent(10);
     let recorded: Vec<_> = recent.iter().map(|denial| (denial.policy.as_str(), denial.mode)).collect();
@@ -132,9 +134,9 @@ async fn a_denial_and_a_shadow_denial_are_distinguished() {
 #[tokio::test]
 async fn a_flood_of_shadow_denials_evicts_no_denial() {
     let telemetry = telemetry();
-    let limiter = limiter(&telemetry, vec![policy("tight"), policy("tried").in_mode(Mode::Shadow)]);
+    let limiter = limiter(&telemetry, vec![policy("tight"), policy("tried").with_mode(Mode::Shadow)]);
     ask(&limiter, 3, &[], "a").await;
-    limiter.swap(Policies::new(vec![policy("tried").in_mode(Mode::Shadow)]).unwrap());
+    limiter.swap(Policies::new(vec![policy("tried").with_mode(Mode::Shadow)]).unwrap());
     ask(&limiter, 2 * RECENT_MAX, &[], "a").await;
     let recent = telemetry.denials().recent(RECENT_MAX);
     assert_eq!(recent.len(), RECENT_MAX);
@@ -248,7 +250,7 @@ async fn a_look_is_not_counted() {
 #[tokio::test]
 async fn the_most_denied_clients_come_first_with_their_policy() {
     let telemetry = telemetry();
-    let limiter = limiter(&telemetry, vec![policy("p"), policy("named").covering(Selector::Named)]);
+    let limiter = limiter(&telemetry, vec![policy("p"), policy("named").with_selector(Selector::Named)]);
     ask(&limiter, 12, &[], "much").await;
     ask(&limiter, 5, &["named"], "some").await;
     ask(&limiter, 2, &[], "none").await;
@@ -288,7 +290,7 @@ async fn the_last_denials_are_remembered_latest_first() {
 async fn a_flood_of_unique_clients_is_remembered_up_to_a_limit() {
     let telemetry = telemetry();
     let names: Vec<_> = (0..1_100).map(|n| format!("p{n}")).collect();
-    let named = |name: &String| policy(name).covering(Selector::Named);
+    let named = |name: &String| policy(name).with_selector(Selector::Named);
     let limiter = limiter(&telemetry, names.iter().map(named).collect());
     let mut clients = 0..;
     for name in &names {
@@ -371,7 +373,7 @@ async fn c8_a_decision_counts_once_under_the_algorithm_of_the_deciding_policy() 
     );
 
     let telemetry = self::telemetry();
-    ask(&limiter(&telemetry, vec![denies.in_mode(Mode::Shadow)]), 3, &[], "a").await;
+    ask(&limiter(&telemetry, vec![denies.with_mode(Mode::Shadow)]), 3, &[], "a").await;
     assert_eq!(checked(&telemetry), ["FIXED_WINDOW Allow 3"], "a policy in shadow mode denies nobody");
 
     let telemetry = self::telemetry();

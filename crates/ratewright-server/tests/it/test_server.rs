@@ -66,7 +66,7 @@ impl TestServer {
 fn router() -> axum::Router {
     let quota = Quota::new(Algorithm::TokenBucket(Refill::Smooth), "1000000/h".parse().unwrap()).unwrap();
     let policy = Policy::new("token_bucket", quota).unwrap();
-    let policy = policy.covering(Selector::Named).by(&[AttributeName::Key]);
+    let policy = policy.with_selector(Selector::Named).by(&[AttributeName::Key]);
     let clock = ManualClock::default();
     let store = MemoryStore::new(clock.clone(), 1_000);
     let limiter = Arc::new(Limiter::new(Policies::new(vec![policy]).unwrap(), store));

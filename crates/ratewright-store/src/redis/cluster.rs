@@ -156,11 +156,11 @@ impl Shared {
         let mut standings = Standings::new();
         frame::derive(charges, Purpose::Spend, answer, &mut standings);
         let refunds = charges.iter().zip(standings).filter_map(|(charge, standing)| match standing.outcome {
-            Outcome::Paid(receipt) => {
+            Outcome::Charged(receipt) => {
                 let (key, quota) = (charge.key, charge.quota);
                 Some(Refund { key, quota, receipt, basis: Basis::Shared, id: None })
             }
-            Outcome::Fits | Outcome::Short { .. } | Outcome::Never | Outcome::Unknown => None,
+            Outcome::WouldPass | Outcome::Denied { .. } | Outcome::Never | Outcome::Unknown => None,
         });
         self.refund_together(&refunds.collect::<Vec<_>>(), self.link.until()).await
     }

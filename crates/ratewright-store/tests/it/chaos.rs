@@ -135,7 +135,7 @@ async fn ask(instance: Arc<Instance>, task: usize, stop: Arc<AtomicBool>) -> Vec
         let Ok(()) = instance.apply(&[charge], &mut standings).await;
         let took = start.elapsed();
         let Standing { outcome, basis, .. } = standings.remove(0);
-        let receipt = if let Outcome::Paid(receipt) = outcome { Some(receipt) } else { None };
+        let receipt = if let Outcome::Charged(receipt) = outcome { Some(receipt) } else { None };
         let paid_at = receipt.filter(|_| is_hot).map(|receipt| receipt.paid_at.as_micros());
         all.push(Decided { basis, is_hot, paid_at, took, at: start });
         tokio::time::sleep(Duration::from_micros(500)).await;

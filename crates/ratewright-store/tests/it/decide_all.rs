@@ -92,7 +92,7 @@ fn policies(units: impl Fn(u32) -> u32) -> Policies {
     let policy = |(name, n, mode): (&str, u32, Mode)| {
         let quota =
             Quota::new(Algorithm::TokenBucket(Refill::Stepped), format!("{}/h", units(n)).parse().unwrap());
-        Policy::new(name, quota.unwrap()).unwrap().by(&[AttributeName::Ip]).in_mode(mode)
+        Policy::new(name, quota.unwrap()).unwrap().by(&[AttributeName::Ip]).with_mode(mode)
     };
     Policies::new(POLICIES.map(policy).into()).unwrap()
 }

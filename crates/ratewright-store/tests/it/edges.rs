@@ -17,7 +17,7 @@ fn a_try_counts_if_nobody_vetoes_and_never_vetoes_itself() {
     let verdicts: Vec<_> = (0..4)
         .map(|_| {
             let standings = world.apply_all(&[(&shadow, "c", trial(1)), (&enforced, "c", take(1))]);
-            (standings[0].remaining, matches!(standings[1].outcome, Outcome::Paid(_)))
+            (standings[0].remaining, matches!(standings[1].outcome, Outcome::Charged(_)))
         })
         .collect();
     assert_eq!(verdicts, [(1, true), (0, true), (0, true), (0, false)]);
@@ -136,7 +136,7 @@ fn a_log_tells_waits_that_last_beyond_the_end_of_time() {
     world.clock.advance(Micros::new(1));
     let retry_after = Micros::new(gate.quota.window().as_micros() - 1);
     let standing = world.apply(&gate, take(1));
-    assert_eq!((standing.outcome, standing.reset_after), (Outcome::Short { retry_after }, retry_after));
+    assert_eq!((standing.outcome, standing.reset_after), (Outcome::Denied { retry_after }, retry_after));
 }
 
 /// The longest refill there is: all is exact until two refills before the end.
@@ -149,7 +149,7 @@ fn waits_are_exact_until_two_refills_before_the_end_of_time() {
     let fits_in_time = |start: u64, cost: u32| {
         let world = World::at(Timestamp::from_micros(start));
         assert!(world.take(&gate, 7).is_some());
-        let Outcome::Short { retry_after } = world.apply(&gate, take(cost)).outcome else {
+        let Outcome::Denied { retry_after } = world.apply(&gate, take(cost)).outcome else {
             panic!("all is spent")
         };
         world.clock.advance(Micros::new(retry_after.as_micros() - 1));
@@ -178,7 +178,7 @@ fn what_was_recorded_past_the_limit_is_not_given_back() {
     for gate in all() {
         let world = World::at(Timestamp::from_micros(1_700_002_800_000_000)); // a whole hour
         let record = |cost| {
-            let Outcome::Paid(receipt) = world.apply(&gate, Act::Record(cost)).outcome else {
+            let Outcome::Charged(receipt) = world.apply(&gate, Act::Record(cost)).outcome else {
                 panic!("recording never fails")
             };
             receipt
@@ -218,7 +218,7 @@ fn two_charges_on_one_key_that_never_fit_together_are_told_so() {
     let world = World::at(Timestamp::from_micros(1_700_000_000_000_000));
     let gate = Gate::new("g", Quota::new(Algorithm::SlidingWindow, "3/s".parse().unwrap()).unwrap());
     let standings = world.apply_all(&[(&gate, "c", take(2)), (&gate, "c", take(2))]);
-    assert_eq!((&standings[0].outcome, &standings[1].outcome), (&Outcome::Fits, &Outcome::Never));
+    assert_eq!((&standings[0].outcome, &standings[1].outcome), (&Outcome::WouldPass, &Outcome::Never));
 }
 
 /// The clock is set back by a minute after a charge, and passes the charge's time again. A minute more has passed than it

@@ -68,12 +68,12 @@ fn play(quotas: &[Quota], client: impl Fn(usize) -> String + Sync) -> (Paid, u64
                     let mut standings = Standings::new();
                     store.apply(&charges, &mut standings).await.unwrap();
                     let all_paid =
-                        standings.iter().all(|standing| matches!(standing.outcome, Outcome::Paid(_)));
+                        standings.iter().all(|standing| matches!(standing.outcome, Outcome::Charged(_)));
                     let any_paid =
-                        standings.iter().any(|standing| matches!(standing.outcome, Outcome::Paid(_)));
+                        standings.iter().any(|standing| matches!(standing.outcome, Outcome::Charged(_)));
                     assert_eq!(all_paid, any_paid, "all or nothing");
                     for (policy, standing) in standings.into_iter().enumerate() {
-                        if let Outcome::Paid(receipt) = standing.outcome {
+                        if let Outcome::Charged(receipt) = standing.outcome {
                             paid.push(((policy, client.clone()), receipt.paid_at.as_micros()));
                         }
                     }

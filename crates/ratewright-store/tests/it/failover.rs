@@ -210,7 +210,7 @@ fn a_refund_goes_where_it_was_paid() {
     let (store, clock) = alone(FailoverSettings::default());
     let quota = quota(TOKEN, "10/h");
     let (_, paid) = apply_one(&store, &quota, take(3), OnFailure::Local);
-    let Outcome::Paid(receipt) = paid.outcome else { panic!("it is paid") };
+    let Outcome::Charged(receipt) = paid.outcome else { panic!("it is paid") };
     assert_eq!(receipt.paid_at, clock.now());
     refund(&store, &quota, receipt, paid.basis);
     assert_eq!(apply_one(&store, &quota, Act::Look(0), OnFailure::Local).1.remaining, 5);
@@ -238,7 +238,7 @@ fn without_redis_a_shared_charge_is_not_refunded() {
         // Both clocks show one time, so that only the basis tells the two charges apart.
         clock.set(Timestamp::from_micros(server.now()));
         let (_, shared) = apply_one(&store, &quota, take(3), OnFailure::Local);
-        let Outcome::Paid(receipt) = shared.outcome else { panic!("it is paid") };
+        let Outcome::Charged(receipt) = shared.outcome else { panic!("it is paid") };
         assert_eq!((shared.basis, shared.remaining), (Basis::Shared, 7));
         assert_eq!(server.cli(&["SAVE"]), "OK");
         server.kill();
@@ -272,7 +272,7 @@ fn while_some_calls_time_out_the_shared_quota_and_each_share_are_granted_once() 
             let instance = &instances[n % 2];
             instance.clock.advance(Micros::from_secs(2)); // so that each late call is an outage of its own
             let standing = instance.take(&quota, n / 2 % 3 == 2);
-            let is_paid = matches!(standing.outcome, Outcome::Paid(_));
+            let is_paid = matches!(standing.outcome, Outcome::Charged(_));
             match standing.basis {
                 Basis::Shared => {
                     n_shared += u32::from(is_paid);

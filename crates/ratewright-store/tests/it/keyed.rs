@@ -135,17 +135,17 @@ proptest! {
             let checked = limiter.check_n("g", cost);
             let reset_after = Duration::from(standing.reset_after);
             match standing.outcome {
-                Outcome::Paid(_) => {
+                Outcome::Charged(_) => {
                     let allowed = checked.unwrap();
                     prop_assert_eq!((allowed.remaining, allowed.reset_after), (standing.remaining, reset_after));
                 }
-                Outcome::Short { retry_after } => {
+                Outcome::Denied { retry_after } => {
                     let denied = checked.unwrap_err();
                     prop_assert_eq!(denied.retry_after, Some(Duration::from(retry_after)));
                     prop_assert_eq!((denied.remaining, denied.reset_after), (standing.remaining, reset_after));
                 }
                 Outcome::Never => prop_assert_eq!(checked.unwrap_err().retry_after, None),
-                Outcome::Fits | Outcome::Unknown => prop_assert!(false, "a take is paid or short: {:?}", standing),
+                Outcome::WouldPass | Outcome::Unknown => prop_assert!(false, "a take is paid or short: {:?}", standing),
             }
         }
     }

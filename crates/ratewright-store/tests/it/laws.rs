@@ -71,7 +71,7 @@ proptest! {
             let cost = cost(share, &gate.quota);
             let now = clock_now(&world);
             match world.apply(&gate, take(cost)).outcome {
-                Outcome::Short { retry_after } => {
+                Outcome::Denied { retry_after } => {
                     prop_assert!(!retry_after.is_zero());
                     world.clock.set(Timestamp::from_micros(now.as_micros() + retry_after.as_micros() - 1));
                     prop_assert!(!world.would_fit(&gate, cost), "fits early: {retry_after:?}");
@@ -79,8 +79,8 @@ proptest! {
                     prop_assert!(world.would_fit(&gate, cost), "does not fit: {retry_after:?}");
                 }
                 Outcome::Never => prop_assert!(cost > gate.capacity()),
-                Outcome::Paid(_) => prop_assert!(cost <= gate.capacity()),
-                Outcome::Fits | Outcome::Unknown => prop_assert!(false, "a take is paid or not"),
+                Outcome::Charged(_) => prop_assert!(cost <= gate.capacity()),
+                Outcome::WouldPass | Outcome::Unknown => prop_assert!(false, "a take is paid or not"),
             }
         }
     }
@@ -93,7 +93,7 @@ proptest! {
         world.clock.set(Timestamp::from_micros(clock_now(&world).as_micros().saturating_sub(back.micros(&gate.quota))));
         for share in shares {
             let cost = cost(share, &gate.quota);
-            if let Outcome::Short { retry_after } = world.apply(&gate, take(cost)).outcome {
+            if let Outcome::Denied { retry_after } = world.apply(&gate, take(cost)).outcome {
                 if !world.lasts_after(retry_after, &[&gate]) { break }
                 world.clock.advance(Micros::new(retry_after.as_micros() - 1));
                 prop_assert!(!world.would_fit(&gate, cost), "fits early: {retry_after:?}");
@@ -113,7 +113,7 @@ proptest! {
             let cost = cost(share, &gate.quota);
             let standing = world.apply(&gate, take(cost));
             calm.clock.set(clock_now(&world));
-            if matches!(standing.outcome, Outcome::Paid(_)) {
+            if matches!(standing.outcome, Outcome::Charged(_)) {
                 prop_assert_eq!(standing, calm.apply(&gate, take(cost)));
             } else {
                 prop_assert_eq!(world.peek(&gate), calm.peek(&gate));
@@ -176,21 +176,21 @@ proptest! {
             let before: Vec<_> = gates.iter().map(|gate| world.peek(gate)).collect();
             let together = world.apply_all(&charges);
             let vetoed = charges.iter().zip(&together).any(|((_, _, act), standing)| {
-                act.vetoes() && matches!(standing.outcome, Outcome::Short { .. } | Outcome::Never)
+                act.vetoes() && matches!(standing.outcome, Outcome::Denied { .. } | Outcome::Never)
             });
             if vetoed {
                 let after: Vec<_> = gates.iter().map(|gate| world.peek(gate)).collect();
                 prop_assert_eq!(&before, &after, "a veto moves nothing");
-                prop_assert!(together.iter().all(|standing| !matches!(standing.outcome, Outcome::Paid(_))));
+                prop_assert!(together.iter().all(|standing| !matches!(standing.outcome, Outcome::Charged(_))));
                 continue;
             }
             for (&(gate, _, act), together) in charges.iter().zip(together) {
                 let alone = single.apply(gate, act);
                 // A charge that can never fit beside those before it may fit later on its own.
                 let same = match (&together.outcome, &alone.outcome) {
-                    (Outcome::Never, Outcome::Short { .. }) => true,
+                    (Outcome::Never, Outcome::Denied { .. }) => true,
                     // Together it waits for room for all of them; alone, those before it have spent theirs.
-                    (Outcome::Short { .. }, Outcome::Short { .. }) => true,
+                    (Outcome::Denied { .. }, Outcome::Denied { .. }) => true,
                     (a, b) => a == b,
                 };
                 prop_assert!(same, "{together:?} {alone:?}");
@@ -358,7 +358,7 @@ proptest! {
         let (world, gate) = (World::at(start), Gate::new("g", quota));
         let cost = cost(share, &gate.quota);
         for _ in 0..n {
-            let paid = matches!(world.apply(&gate, Act::Record(cost)).outcome, Outcome::Paid(_));
+            let paid = matches!(world.apply(&gate, Act::Record(cost)).outcome, Outcome::Charged(_));
             prop_assert!(paid);
         }
         let recorded = u64::from(cost) * u64::from(n);
@@ -377,7 +377,7 @@ proptest! {
             let past = world.apply(&gate, Act::Record(cost(share, &gate.quota))).is_past();
             let after = world.apply(&gate, Act::Record(0));
             prop_assert_eq!(after.is_past(), past);
-            prop_assert_eq!(world.peek(&gate).outcome, Outcome::Fits);
+            prop_assert_eq!(world.peek(&gate).outcome, Outcome::WouldPass);
         }
     }
 

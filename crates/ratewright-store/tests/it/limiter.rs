@@ -60,7 +60,7 @@ fn remaining(limiter: &Limiter<MemoryStore<ManualClock>>) -> u32 {
 
 #[test]
 fn a_query_without_policies_is_allowed_and_asks_no_store() {
-    let (limiter, _) = limiter([smooth("off", "1/h").in_mode(Mode::Off)]);
+    let (limiter, _) = limiter([smooth("off", "1/h").with_mode(Mode::Off)]);
     let decision = spend(&limiter, 5);
     assert_eq!(
         (decision.verdict(), decision.basis(), decision.standings().count()),
@@ -92,7 +92,7 @@ fn an_allowed_decision_speaks_of_the_smallest_share() {
 #[test]
 fn a_shadow_policy_counts_and_has_no_say() {
     let (limiter, clock) =
-        limiter([smooth("enforced", "3/3s"), smooth("shadow", "2/h").in_mode(Mode::Shadow)]);
+        limiter([smooth("enforced", "3/3s"), smooth("shadow", "2/h").with_mode(Mode::Shadow)]);
     assert_eq!(spend(&limiter, 2).verdict(), Verdict::Allow);
     assert_eq!(spend(&limiter, 1).verdict(), Verdict::Allow, "the shadow is empty, and silent");
     let denied = spend(&limiter, 2);

@@ -43,7 +43,7 @@ impl Shared {
     /// Takes one unit from each of these clients, all or nothing.
     fn take(&self, clients: &[&str]) -> bool {
         let standings = self.apply(clients, take(1));
-        standings.iter().all(|standing| matches!(standing.outcome, Outcome::Paid(_)))
+        standings.iter().all(|standing| matches!(standing.outcome, Outcome::Charged(_)))
     }
 
     fn remaining(&self, client: &str) -> u32 {
@@ -320,7 +320,7 @@ fn threads_under_a_moving_clock_are_never_over() {
                 };
                 let mut standings = Standings::new();
                 ready(store.apply(&[charge], &mut standings)).unwrap();
-                if let Outcome::Paid(receipt) = &standings[0].outcome {
+                if let Outcome::Charged(receipt) = &standings[0].outcome {
                     paid.push(receipt.paid_at.as_micros());
                 }
             }

@@ -106,8 +106,8 @@ impl World {
     /// Takes all that client `c` can get.
     fn take_all(&self, quota: &Quota) -> Vec<Receipt> {
         let paid = || match self.charge(quota, "c").outcome {
-            Outcome::Paid(receipt) => Some(receipt),
-            Outcome::Fits | Outcome::Short { .. } | Outcome::Never | Outcome::Unknown => None,
+            Outcome::Charged(receipt) => Some(receipt),
+            Outcome::WouldPass | Outcome::Denied { .. } | Outcome::Never | Outcome::Unknown => None,
         };
         std::iter::from_fn(paid).take(100).collect()
     }

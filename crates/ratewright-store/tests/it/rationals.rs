@@ -71,14 +71,14 @@ proptest! {
             textbook.earn(&gate.quota, now);
             let expected = if textbook.take(cost) { "paid" } else { "not" };
             let got = match standing.outcome {
-                Outcome::Paid(_) => "paid",
-                Outcome::Short { retry_after } => {
+                Outcome::Charged(_) => "paid",
+                Outcome::Denied { retry_after } => {
                     let wait = textbook.until(&gate.quota, cost);
                     prop_assert_eq!(BigInt::from(retry_after.as_micros()), wait);
                     "not"
                 }
                 Outcome::Never => "not",
-                Outcome::Fits | Outcome::Unknown => "neither",
+                Outcome::WouldPass | Outcome::Unknown => "neither",
             };
             prop_assert_eq!(got, expected);
             prop_assert_eq!(BigInt::from(standing.remaining), textbook.remaining());

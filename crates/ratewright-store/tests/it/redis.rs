@@ -60,7 +60,7 @@ pub(crate) fn apply(
 }
 
 fn is_paid(standing: &Standing) -> bool {
-    matches!(standing.outcome, Outcome::Paid(_))
+    matches!(standing.outcome, Outcome::Charged(_))
 }
 
 fn reset(store: &RedisStore, quota: &Quota, client: &str) {

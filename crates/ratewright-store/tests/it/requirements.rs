@@ -52,12 +52,12 @@ fn check(algorithm: Algorithm, rate: &str, burst: Option<u32>, visits: &str, exp
 
 fn shown(standing: &Standing) -> String {
     match standing.outcome {
-        Outcome::Paid(_) if !standing.wait.is_zero() => {
+        Outcome::Charged(_) if !standing.wait.is_zero() => {
             format!("wait {:?}({})", standing.wait, standing.remaining)
         }
-        Outcome::Paid(_) => format!("paid({})", standing.remaining),
-        Outcome::Short { retry_after } => format!("short({retry_after:?})"),
-        Outcome::Fits => "fits".to_owned(),
+        Outcome::Charged(_) => format!("paid({})", standing.remaining),
+        Outcome::Denied { retry_after } => format!("short({retry_after:?})"),
+        Outcome::WouldPass => "fits".to_owned(),
         Outcome::Never => "never".to_owned(),
         Outcome::Unknown => "unknown".to_owned(),
     }
@@ -168,7 +168,7 @@ fn b2_a_window_beside_a_bucket_is_all_or_nothing() {
     let logins = (0..15).map(|_| {
         let standings = world.apply_all(&[(&bucket, "c", take(1)), (&window, "c", take(1))]);
         world.clock.advance(Micros::from_secs(1));
-        standings.iter().all(|standing| matches!(standing.outcome, Outcome::Paid(_)))
+        standings.iter().all(|standing| matches!(standing.outcome, Outcome::Charged(_)))
     });
     assert_eq!(logins.filter(|paid| *paid).count(), 10, "one a second: ten pass, five do not");
     assert_eq!(world.peek(&bucket).remaining, 2, "the bucket alone would have let twelve through");

@@ -94,7 +94,7 @@ proptest! {
                 1 => drop(world.peek(&gates[n])),
                 2 => {
                     let both = [(&gates[n], "c", take(here)), (&gates[other], "c", take(there))];
-                    if world.apply_all(&both).iter().all(|standing| matches!(standing.outcome, Outcome::Paid(_))) {
+                    if world.apply_all(&both).iter().all(|standing| matches!(standing.outcome, Outcome::Charged(_))) {
                         paid[n].push((at, here));
                         paid[other].push((at, there));
                     }
@@ -195,7 +195,7 @@ proptest! {
             let query = Query { select: Select::Covering(&[]), attributes: &attributes, address: None, ask, patience: Micros::MAX, id: None, entrypoint: Entrypoint::Tower };
             let mut charges = Charges::new();
             policies.select(&query, &mut charges);
-            if world.apply_charges(&charges).iter().any(|standing| matches!(standing.outcome, Outcome::Paid(_))) {
+            if world.apply_charges(&charges).iter().any(|standing| matches!(standing.outcome, Outcome::Charged(_))) {
                 paid[n].push((now(&world).as_micros(), cost));
             }
         }
@@ -227,8 +227,8 @@ fn with_overrides(own: &Quota, get: &Quota, put: &Quota) -> Policies {
         Condition::default().and_fits(AttributeName::Method, vec![Pattern::new(name, None).unwrap()])
     };
     let policy = Policy::new("p", own.clone()).unwrap().by(&[AttributeName::Ip]);
-    let policy = policy.overridden(None, method("GET"), vec![(None, get.clone())], None);
-    Policies::new(vec![policy.overridden(Some("put"), method("PUT"), vec![(None, put.clone())], None)])
+    let policy = policy.with_override(None, method("GET"), vec![(None, get.clone())], None);
+    Policies::new(vec![policy.with_override(Some("put"), method("PUT"), vec![(None, put.clone())], None)])
         .unwrap()
 }
 

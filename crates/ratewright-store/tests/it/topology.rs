@@ -63,8 +63,9 @@ fn c9_a_cluster_counts_each_client_on_its_own_node() {
     let quota = quota(TOKEN, "3/h");
     for client in 0..60 {
         let client = format!("10.0.0.{client}");
-        let paid = (0..5)
-            .filter(|_| matches!(apply(&store, &quota, &client, take(1)).unwrap().outcome, Outcome::Paid(_)));
+        let paid = (0..5).filter(|_| {
+            matches!(apply(&store, &quota, &client, take(1)).unwrap().outcome, Outcome::Charged(_))
+        });
         assert_eq!(paid.count(), 3, "{client}");
     }
     let n_keys = |node: &Redis| node.cli(&["--scan", "--pattern", "each:*"]).lines().count();
@@ -103,8 +104,8 @@ fn all_or_nothing_holds_across_nodes() {
     let peek = [(&wide, Act::Look(0)), (&wide, Act::Look(0)), (&narrow, Act::Look(0))];
     for _ in 0..3 {
         let told = ask(&store, "a", everybody).unwrap();
-        assert!(matches!(told[2].0, Outcome::Short { .. }), "{told:?}");
-        assert_eq!((&told[0].0, &told[1].0), (&Outcome::Fits, &Outcome::Fits));
+        assert!(matches!(told[2].0, Outcome::Denied { .. }), "{told:?}");
+        assert_eq!((&told[0].0, &told[1].0), (&Outcome::WouldPass, &Outcome::WouldPass));
         assert_eq!(left(&told), [9, 9, 0], "nothing was charged");
         wait_until("the refund arrives", || left(&ask(&store, "a", peek).unwrap()) == [9, 9, 0]);
     }
@@ -115,7 +116,7 @@ fn all_or_nothing_holds_across_nodes() {
     let before = left(&ask(&store, "c", looks).unwrap());
     let told = ask(&store, "c", mine).unwrap();
     assert_eq!(left(&told)[..2], [0, 9]);
-    assert!(matches!(ask(&store, "c", mine).unwrap()[0].0, Outcome::Short { .. }));
+    assert!(matches!(ask(&store, "c", mine).unwrap()[0].0, Outcome::Denied { .. }));
     let after = left(&ask(&store, "c", looks).unwrap());
     assert_eq!(before[2] - after[2], 1, "charged by the one that passed");
 }
@@ -170,7 +171,7 @@ fn who_goes_away_before_a_veto_is_given_back() {
     };
     for _ in 0..10 {
         let told = ask(&store, "a", [(&wide, take(1)), (&wide, take(1)), (&none, take(1))]).unwrap();
-        assert!(matches!(told[2].0, Outcome::Short { .. }), "{told:?}");
+        assert!(matches!(told[2].0, Outcome::Denied { .. }), "{told:?}");
         wait_until("the refund arrives", || left_of() == [999, 999, 0]);
     }
 }
@@ -184,7 +185,7 @@ fn a_veto_of_another_node_is_refunded_in_one_call_for_each_group() {
     ask(&store, "a", query).unwrap();
     let before = store.traffic().calls.n;
     for n in 1..=10 {
-        assert!(matches!(ask(&store, "a", query).unwrap()[2].0, Outcome::Short { .. }));
+        assert!(matches!(ask(&store, "a", query).unwrap()[2].0, Outcome::Denied { .. }));
         let n_calls = || store.traffic().calls.n - before;
         wait_until("two groups are asked and one is given back", || n_calls() >= 3 * n);
     }

@@ -124,7 +124,8 @@ fn play(quotas: Vec<Quota>, other: Quota, start: Timestamp, steps: Vec<Step>) ->
                 );
                 prop_assert!(theirs.iter().all(|standing| standing.basis == Basis::Shared));
                 for ((ours, theirs), gate) in ours.into_iter().zip(theirs).zip(of_gate) {
-                    if let (Outcome::Paid(ours), Outcome::Paid(theirs)) = (ours.outcome, theirs.outcome) {
+                    if let (Outcome::Charged(ours), Outcome::Charged(theirs)) = (ours.outcome, theirs.outcome)
+                    {
                         receipts.push((gate, changed && gate == 0, ours, theirs));
                     }
                 }
@@ -233,7 +234,7 @@ fn long_logs_agree() {
             };
             let (ours, theirs) = (memory.apply(&gate, act), redis.apply(&gate, act));
             assert_eq!(told(&ours), told(&theirs), "seed {seed}, step {step}: {act:?}");
-            if let (Outcome::Paid(ours), Outcome::Paid(theirs)) = (ours.outcome, theirs.outcome) {
+            if let (Outcome::Charged(ours), Outcome::Charged(theirs)) = (ours.outcome, theirs.outcome) {
                 receipts.push((ours, theirs));
             }
             if next(4) == 0 && !receipts.is_empty() {

@@ -151,8 +151,8 @@ impl<S: Store<Error: Debug>> World<S> {
     /// Takes from the only client's bucket, and tells the receipt if it was paid.
     pub(crate) fn take(&self, gate: &Gate, cost: u32) -> Option<Receipt> {
         match self.apply(gate, take(cost)).outcome {
-            Outcome::Paid(receipt) => Some(receipt),
-            Outcome::Fits | Outcome::Short { .. } | Outcome::Never | Outcome::Unknown => None,
+            Outcome::Charged(receipt) => Some(receipt),
+            Outcome::WouldPass | Outcome::Denied { .. } | Outcome::Never | Outcome::Unknown => None,
         }
     }
 
@@ -162,7 +162,7 @@ impl<S: Store<Error: Debug>> World<S> {
 
     /// True if so much would fit now.
     pub(crate) fn would_fit(&self, gate: &Gate, cost: u32) -> bool {
-        self.apply(gate, Act::Look(cost)).outcome == Outcome::Fits
+        self.apply(gate, Act::Look(cost)).outcome == Outcome::WouldPass
     }
 
     pub(crate) fn refund(&self, gate: &Gate, receipt: Receipt) {

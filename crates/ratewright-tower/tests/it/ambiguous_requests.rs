@@ -60,7 +60,7 @@ fn with(method: &str, path: &str, headers: &[(&'static str, &str)]) -> Request<B
 }
 
 fn on(method: &str) -> Policy {
-    bucket("p", "1/h").covering(Selector::When(method_is(method)))
+    bucket("p", "1/h").with_selector(Selector::When(method_is(method)))
 }
 
 fn method_is(method: &str) -> Condition {
@@ -74,7 +74,7 @@ fn path_is(path: &str) -> Condition {
 /// A policy of 4 units with these costs by method.
 fn costing(costs: &[(&str, u32)]) -> Policy {
     let costs = costs.iter().map(|(method, cost)| ((*method).to_owned(), *cost)).collect();
-    bucket("p", "4/h").costing(Cost::ByMethod { costs, others: 1 })
+    bucket("p", "4/h").with_cost(Cost::ByMethod { costs, others: 1 })
 }
 
 /// The statuses of requests with these `Authorization` headers, where tokens name users and each user has one request.
@@ -118,7 +118,7 @@ async fn a_pattern_of_credentials_covers_all_their_spellings() {
         let name = AttributeName::Header("authorization".to_owned());
         let policy = || {
             let covered = Condition::default().and_fits(name.clone(), vec![pattern.clone()]);
-            bucket("p", "1/h").covering(Selector::When(covered))
+            bucket("p", "1/h").with_selector(Selector::When(covered))
         };
         let sent = |line: &&str| with("GET", "/", &[("authorization", *line)]);
         for spelling in spellings {
@@ -184,7 +184,8 @@ async fn a_method_counts_however_it_is_written_or_overridden() {
 #[tokio::test]
 async fn a_lower_case_method_is_not_exempt() {
     for (method, expected) in [("OPTIONS", [200, 200]), ("options", [200, 429]), ("Options", [200, 429])] {
-        let policies = Policies::new(vec![bucket("p", "1/h")]).unwrap().exempting(vec![method_is("OPTIONS")]);
+        let policies =
+            Policies::new(vec![bucket("p", "1/h")]).unwrap().with_exempt(vec![method_is("OPTIONS")]);
         let requests = vec![with(method, "/", &[]), with(method, "/", &[])];
         assert_eq!(statuses_under(policies, IdentityRules::default(), requests).await, expected, "{method}");
     }
@@ -195,8 +196,9 @@ async fn head_is_counted_as_get_unless_named() {
     let heads = || vec![with("HEAD", "/", &[]), with("HEAD", "/", &[])];
     assert_eq!(statuses(costing(&[("GET", 3)]), heads()).await, [200, 429]);
     assert_eq!(statuses(costing(&[("GET", 3), ("HEAD", 2)]), heads()).await, [200, 200]);
-    let of_group =
-        |name, rate, method| bucket(name, rate).covering(Selector::When(method_is(method))).grouped("g");
+    let of_group = |name, rate, method| {
+        bucket(name, rate).with_selector(Selector::When(method_is(method))).with_group("g")
+    };
     let group =
         Policies::new(vec![of_group("gets", "1/h", "GET"), of_group("heads", "2/h", "HEAD")]).unwrap();
     let requests = [heads(), vec![with("GET", "/", &[]), with("HEAD", "/", &[])]].concat();
@@ -238,7 +240,7 @@ async fn repeated_values_are_all_charged_or_rejected() {
     let twice = |path| with("GET", path, &[("x-api-key", "a"), ("x-api-key", "b")]);
     let requests = vec![twice("/"), with("GET", "/", &[("x-api-key", "a")])];
     assert_eq!(statuses(key.clone(), requests).await, [400, 200]);
-    let elsewhere = key.covering(Selector::When(path_is("/other")));
+    let elsewhere = key.with_selector(Selector::When(path_is("/other")));
     assert_eq!(statuses(elsewhere, vec![twice("/"), twice("/"), twice("/other")]).await, [200, 200, 400]);
 }
 
@@ -312,7 +314,7 @@ async fn an_ambiguous_path_counts_in_every_interpretation() {
         ("/api/items/1%2f..%2f..%2fx", None),
         ("/api/items/1/../../x", None),
     ] {
-        let policy = bucket("p", "1/h").covering(Selector::When(path_is(pattern)));
+        let policy = bucket("p", "1/h").with_selector(Selector::When(path_is(pattern)));
         let first = plain.map_or_else(ambiguous, |path| with("GET", path, &[]));
         assert_eq!(statuses(policy, vec![first, ambiguous()]).await, [200, 429], "{pattern}");
     }
@@ -331,7 +333,7 @@ async fn only_the_exact_path_is_exempt() {
         ("/health/x", [200, 429]),
         ("/login%2f..%2fhealth", [200, 429]),
     ] {
-        let policies = Policies::new(vec![bucket("p", "1/h")]).unwrap().exempting(vec![path_is("/health")]);
+        let policies = Policies::new(vec![bucket("p", "1/h")]).unwrap().with_exempt(vec![path_is("/health")]);
         let requests = [(); 2].map(|()| with("GET", path, &[])).into();
         assert_eq!(statuses_under(policies, IdentityRules::default(), requests).await, expected, "{path}");
     }
@@ -340,7 +342,7 @@ async fn only_the_exact_path_is_exempt() {
 #[tokio::test]
 async fn paths_are_case_insensitive_if_configured() {
     for (case, expected) in [(Case::Sensitive, [200, 200]), (Case::Insensitive, [200, 429])] {
-        let policy = bucket("p", "1/h").covering(Selector::When(path_is("/login")));
+        let policy = bucket("p", "1/h").with_selector(Selector::When(path_is("/login")));
         let requests = ["/login", "/Login"].map(|path| with("GET", path, &[])).into();
         let rules = IdentityRules::default().case(case);
         assert_eq!(statuses_under(Policies::new(vec![policy]).unwrap(), rules, requests).await, expected);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use http::{Request, Response, StatusCode};
-use ratewright_core::policy::Counted;
+use ratewright_core::policy::CountedResponses;
 use ratewright_core::{Limiter, Policies, Policy, Store};
 use ratewright_store::MemoryStore;
 use ratewright_tower::RateLimitLayer;
@@ -17,7 +17,7 @@ use crate::world::{Body, RemoteStore, bucket, clock, limiter, reader, request};
 
 /// Three failed logins an hour.
 fn failures() -> Policy {
-    bucket("login", "3/h").with_count(Counted::only(vec![401..=401, 403..=403]))
+    bucket("login", "3/h").with_count(CountedResponses::only(vec![401..=401, 403..=403]))
 }
 
 /// Logs in with a password; `/right` is the right one.

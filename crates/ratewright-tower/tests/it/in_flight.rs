@@ -57,7 +57,7 @@ async fn a_permit_is_held_until_the_body_ends() {
 async fn an_override_shares_the_count_of_its_policy() {
     let six = vec!["192.0.2.6/32".parse().unwrap()];
     let other = in_flight_max(3).limits()[0].quota().clone();
-    let policy = in_flight_max(1).by(&[]).overridden(
+    let policy = in_flight_max(1).by(&[]).with_override(
         None,
         Condition::default().and_within(six),
         vec![(None, other)],
@@ -139,7 +139,7 @@ async fn all_policies_grant_a_permit_or_none_and_shadow_never_denies() {
     assert_eq!(ask(&layer, 2).await.status(), StatusCode::TOO_MANY_REQUESTS);
     drop(held);
     assert_eq!(permits.n_keys(), 0, "the second client has no request in flight");
-    let (layer, _) = self::permits(vec![in_flight_max(1).in_mode(Mode::Shadow)]);
+    let (layer, _) = self::permits(vec![in_flight_max(1).with_mode(Mode::Shadow)]);
     let responses = [ask(&layer, 1).await, ask(&layer, 1).await];
     assert!(responses.iter().all(|response| response.status() == 200));
 }

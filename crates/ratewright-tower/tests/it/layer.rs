@@ -110,7 +110,7 @@ async fn a_remote_store_gives_the_same_decisions() {
 async fn a10_a_request_without_a_policy_gets_no_headers() {
     let covered = Condition::default()
         .and_fits(AttributeName::Path, vec![Pattern::new("/api/**", Some(b'/')).unwrap()]);
-    let (limiter, _) = limiter([bucket("api", "1/h").covering(Selector::When(covered))]);
+    let (limiter, _) = limiter([bucket("api", "1/h").with_selector(Selector::When(covered))]);
     let layer = RateLimitLayer::new(limiter, reader());
     for _ in 0..3 {
         let response = send(&layer, request(1, "/elsewhere")).await;
@@ -121,12 +121,12 @@ async fn a10_a_request_without_a_policy_gets_no_headers() {
 
 #[tokio::test]
 async fn e6_a_shadow_policy_never_denies_and_a_swapped_policy_applies_at_once() {
-    let (limiter, _) = limiter([bucket("api", "1/h").in_mode(Mode::Shadow)]);
+    let (limiter, _) = limiter([bucket("api", "1/h").with_mode(Mode::Shadow)]);
     let layer = RateLimitLayer::new(limiter.clone(), reader());
     assert_eq!(statuses(&layer).await, [200, 200, 200]);
     limiter.swap(Policies::new(vec![bucket("api", "1/h")]).unwrap());
     assert_eq!(statuses(&layer).await, [429, 429, 429]);
-    limiter.swap(Policies::new(vec![bucket("api", "1/h").in_mode(Mode::Off)]).unwrap());
+    limiter.swap(Policies::new(vec![bucket("api", "1/h").with_mode(Mode::Off)]).unwrap());
     assert_eq!(statuses(&layer).await, [200, 200, 200]);
 }
 
@@ -174,7 +174,7 @@ async fn a11_forwarded_addresses_count_only_from_trusted_proxies() {
 async fn a_program_adds_its_own_attribute_and_cost() {
     let per_tenant = quota(Algorithm::TokenBucket(Refill::Smooth), "10/h");
     let policy = Policy::new("tenants", per_tenant).unwrap().by(&[AttributeName::Named("tenant")]);
-    let (limiter, _) = limiter([policy.costing(Cost::Fixed(2))]);
+    let (limiter, _) = limiter([policy.with_cost(Cost::Fixed(2))]);
     let reader = RequestReader::new(clock())
         .peer(|_| Some(IpAddr::from([192, 0, 2, 9])))
         .attribute("tenant", |request| request.uri.host().map(str::to_owned))
@@ -195,7 +195,7 @@ async fn a_program_adds_its_own_attribute_and_cost() {
 async fn named_policies_count_by_route() {
     let by_route = quota(Algorithm::TokenBucket(Refill::Smooth), "1/h");
     let named =
-        Policy::new("orders", by_route).unwrap().covering(Selector::Named).by(&[AttributeName::Route]);
+        Policy::new("orders", by_route).unwrap().with_selector(Selector::Named).by(&[AttributeName::Route]);
     let (limiter, _) = limiter([named]);
     let mut statuses = Vec::new();
     for (route, names) in [("a", vec!["orders"]), ("a", vec![]), ("b", vec!["orders"]), ("a", vec!["orders"])]

@@ -35,7 +35,7 @@ fn one_an_hour() -> Policies {
 fn covering(policy: Policy, name: AttributeName<String>, pattern: &str) -> Policy {
     let separator = (name == AttributeName::Path).then_some(b'/');
     let pattern = Pattern::new(pattern, separator).unwrap();
-    policy.covering(Selector::When(Condition::default().and_fits(name, vec![pattern])))
+    policy.with_selector(Selector::When(Condition::default().and_fits(name, vec![pattern])))
 }
 
 fn layer() -> RateLimitLayer<Memory> {

@@ -16,7 +16,7 @@ use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use ratewright_core::Policy;
-use ratewright_core::policy::{Counted, Missing};
+use ratewright_core::policy::{CountedResponses, Missing};
 use ratewright_core::query::AttributeName;
 use ratewright_tower::{Peer, Quota, RateLimitLayer};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -242,7 +242,7 @@ async fn simultaneous_requests_get_exactly_the_quota() {
 async fn failures_of_the_service_count_unless_the_policy_says_otherwise() {
     let failing = || get(|| async { StatusCode::INTERNAL_SERVER_ERROR });
     let only_ok = Policy::new("only-ok", Quota::per_hour(1)).unwrap().by(&[AttributeName::Ip]);
-    let only_ok = only_ok.with_count(Counted::only(vec![200..=299]));
+    let only_ok = only_ok.with_count(CountedResponses::only(vec![200..=299]));
     let app = Router::new()
         .route("/counted", failing().layer(RateLimitLayer::per_ip(Quota::per_hour(1))))
         .route("/refunded", failing().layer(RateLimitLayer::in_memory([only_ok]).unwrap()));

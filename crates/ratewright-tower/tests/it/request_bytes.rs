@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use http::{Request, Response, StatusCode};
-use ratewright_core::decision::Taken;
+use ratewright_core::decision::ExtraCharge;
 use ratewright_core::policy::Cost;
 use ratewright_core::query::AttributeName;
 use ratewright_core::{Limiter, Policies, Policy, Store};
@@ -16,7 +16,7 @@ use crate::world::{Body, RemoteStore, bucket, clock, header_text, over_http_2, r
 
 /// A hundred bytes a day for each cookie.
 fn upload() -> Policy {
-    bucket("upload", "100/30d").by(&[AttributeName::Cookie("sid")]).costing(Cost::RequestBytes)
+    bucket("upload", "100/30d").by(&[AttributeName::Cookie("sid")]).with_cost(Cost::RequestBytes)
 }
 
 fn layer<S: Store<Error = Infallible> + 'static>(store: S, reader: RequestReader) -> RateLimitLayer<S> {
@@ -45,7 +45,7 @@ async fn exchange<S: Store<Error = Infallible> + 'static>(
     let service = tower::service_fn(move |request: Request<Body>| async move {
         let mut response = Response::new(Body::default());
         if let Some(meter) = request.extensions().get::<BodyMeter>()
-            && meter.take(n_bytes).await != Taken::Paid
+            && meter.take(n_bytes).await != ExtraCharge::Charged
         {
             *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
         }

@@ -15,7 +15,9 @@ use std::fmt::Write;
 use std::ops::RangeInclusive;
 
 use ratewright_config::values::span;
-use ratewright_core::policy::{Condition, Cost, Limit, Missing, Mode, OnFailure, OtherTerms, Part, Selector};
+use ratewright_core::policy::{
+    Condition, Cost, Limit, Missing, Mode, OnFailure, OverrideTerms, Part, Selector,
+};
 use ratewright_core::query::AttributeName;
 use ratewright_core::quota::{Algorithm, Leak, Refill, WindowStart};
 use ratewright_core::{Micros, Policies, Policy, Quota};
@@ -173,7 +175,7 @@ impl Explainer<'_> {
         routes::on(self.routes, policy.name()).into_iter().for_each(&mut say);
         missing_attribute(policy, has_next).into_iter().for_each(&mut say);
         cost(policy.cost()).into_iter().for_each(&mut say);
-        if let Some(statuses) = policy.counted().statuses() {
+        if let Some(statuses) = policy.count().statuses() {
             say(format!("counts responses {}{}", self::statuses(statuses), self.gateway_only()));
         }
         if !policy.retry_after_min().is_zero() {
@@ -214,7 +216,7 @@ fn statuses(statuses: &[RangeInclusive<u16>]) -> String {
 }
 
 /// What an override means.
-fn other_terms(other: OtherTerms<'_>, measure: fn(&Quota) -> String) -> String {
+fn other_terms(other: OverrideTerms<'_>, measure: fn(&Quota) -> String) -> String {
     let limits = |quotas| limits(quotas, measure);
     let mut text = format!("{}: ", conditions(other.condition));
     match (other.mode, other.limits) {

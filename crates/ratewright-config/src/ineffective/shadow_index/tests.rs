@@ -17,7 +17,7 @@ fn group(conditions: &[Tests]) -> Vec<Policy> {
             condition.and_fits(name.clone(), values.iter().map(pattern).collect())
         });
         let policy = Policy::new(&format!("p{n}"), Quota::per_second(1)).unwrap();
-        policy.grouped("g").covering(Selector::When(condition))
+        policy.with_group("g").with_selector(Selector::When(condition))
     };
     conditions.iter().enumerate().map(policy).collect()
 }

@@ -49,17 +49,17 @@ fn policies() -> impl Strategy<Value = Vec<Policy>> {
             let selector = tests.map_or(Selector::Named, |tests| Selector::When(condition(tests)));
             let missing = if denies { Missing::Deny } else { Missing::Skip };
             let mut policy =
-                policy(&format!("p{n}")).covering(selector).partitioned(parts).with_missing(missing);
-            policy = policy.in_mode(mode);
+                policy(&format!("p{n}")).with_selector(selector).with_partition(parts).with_missing(missing);
+            policy = policy.with_mode(mode);
             if let Some(group) = group {
-                policy = policy.grouped(group);
+                policy = policy.with_group(group);
             }
             if is_free {
-                policy = policy.costing(Cost::ByMethod { costs: vec![("GET".to_owned(), 0)], others: 1 });
+                policy = policy.with_cost(Cost::ByMethod { costs: vec![("GET".to_owned(), 0)], others: 1 });
             }
             if let Some((test, mode)) = other {
                 let quota = policy.limits()[0].quota().clone();
-                policy = policy.overridden(Some("o"), condition(vec![test]), vec![(None, quota)], mode);
+                policy = policy.with_override(Some("o"), condition(vec![test]), vec![(None, quota)], mode);
             }
             policy
         };
@@ -92,7 +92,7 @@ proptest! {
         exempts in any::<bool>(),
     ) {
         let exempt = if exempts { vec![condition(vec![(AttributeName::Path, "/b")])] } else { Vec::new() };
-        let policies = Policies::new(policies).unwrap().exempting(exempt);
+        let policies = Policies::new(policies).unwrap().with_exempt(exempt);
         let attributes: Vec<_> = attributes.iter().map(|&(name, value)| Attribute { name, value }).collect();
         let query = query(Select::CoveringReadings(&names), &attributes);
         let mut charges = Charges::new();
@@ -126,7 +126,7 @@ proptest! {
 
 #[test]
 fn a_condition_that_fails_is_told_with_its_value() {
-    let on_login = policy("login").covering(on("/login"));
+    let on_login = policy("login").with_selector(on("/login"));
     let policies = Policies::new(vec![on_login, policy("all").by(&[AttributeName::User])]).unwrap();
     let attributes = [Attribute { name: AttributeName::Path, value: "/logout" }];
     let query = query(Select::Covering(&[]), &attributes);

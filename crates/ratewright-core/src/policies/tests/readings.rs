@@ -32,14 +32,14 @@ fn every_reading_of_what_is_counted_by_is_charged() {
     assert_eq!(readings(vec![both.clone()], &sixteen).len(), usize::from(Policies::READINGS_MAX));
     let eighteen = [&sixteen[..], &[(sid, "i")]].concat();
     assert_eq!(readings(vec![both.clone()], &eighteen), ["p TooMany"]);
-    let shadow = vec![both.in_mode(Mode::Shadow), by_sid()];
+    let shadow = vec![both.with_mode(Mode::Shadow), by_sid()];
     assert_eq!(readings(shadow, &eighteen).len(), 9, "shadow denies nobody");
     let elsewhere = both_on("/other").by(&[sid, AttributeName::Method]);
     assert_eq!(readings(vec![elsewhere], &eighteen), [""; 0], "only policies that cover the request deny it");
 }
 
 fn both_on(path: &str) -> Policy {
-    policy("elsewhere").covering(on(path))
+    policy("elsewhere").with_selector(on(path))
 }
 
 #[test]
@@ -57,32 +57,32 @@ fn what_cannot_be_read_fits_the_conditions_of_policies() {
     for name in [AttributeName::Param("plan"), AttributeName::Claim("plan")] {
         let on =
             |plan| Condition::default().and_fits(name.to_owned(), vec![Pattern::new(plan, None).unwrap()]);
-        let when = |plan| policy(plan).covering(Selector::When(on(plan))).by(&[AttributeName::Ip]);
+        let when = |plan| policy(plan).with_selector(Selector::When(on(plan))).by(&[AttributeName::Ip]);
         let unreadable = [(name, Attribute::UNREADABLE), (AttributeName::Ip, "i")];
         let both = [r#"gold["i"]"#, r#"free["i"]"#];
         assert_eq!(readings(vec![when("gold"), when("free")], &unreadable), both);
         let beside = [(name, "free"), unreadable[0], unreadable[1]];
         assert_eq!(readings(vec![when("gold"), when("free")], &beside), [both[1], both[0]]);
-        let grouped = vec![when("gold").grouped("g"), policy("rest").grouped("g")];
+        let grouped = vec![when("gold").with_group("g"), policy("rest").with_group("g")];
         assert_eq!(readings(grouped, &unreadable), [both[0], "rest[]"]);
-        let other = policy("p").overridden(Some("gold"), on("gold"), vec![(None, quota.clone())], None);
+        let other = policy("p").with_override(Some("gold"), on("gold"), vec![(None, quota.clone())], None);
         assert_eq!(readings(vec![other], &unreadable), ["p[]"]);
-        let off = vec![when("gold").in_mode(Mode::Off).grouped("g"), policy("rest").grouped("g")];
+        let off = vec![when("gold").with_mode(Mode::Off).with_group("g"), policy("rest").with_group("g")];
         assert_eq!(readings(off, &unreadable), ["rest[]"]);
     }
 }
 
-/// Nobody can spend what others share by sending bytes that nobody can read.
+/// A client cannot spend shared units by sending unreadable bytes.
 #[test]
 fn what_cannot_be_read_spends_nothing_that_others_share() {
     for name in [AttributeName::Header("k"), AttributeName::Cookie("k"), AttributeName::Claim("k")] {
         let on = Condition::default().and_fits(name.to_owned(), vec![Pattern::new("secret", None).unwrap()]);
-        let shared = policy("shared").covering(Selector::When(on.clone()));
+        let shared = policy("shared").with_selector(Selector::When(on.clone()));
         let unreadable =
             [(name, Attribute::UNREADABLE), (AttributeName::Ip, "i"), (AttributeName::Path, "/p")];
         assert_eq!(readings(vec![shared.clone()], &unreadable), [""; 0]);
         assert_eq!(readings(vec![shared.by(&[AttributeName::Path])], &unreadable), [""; 0]);
-        let own = policy("own").covering(Selector::When(on)).by(&[AttributeName::Ip]);
+        let own = policy("own").with_selector(Selector::When(on)).by(&[AttributeName::Ip]);
         assert_eq!(readings(vec![own], &unreadable), [r#"own["i"]"#]);
     }
 }
@@ -94,7 +94,7 @@ fn what_cannot_be_read_is_charged_under_some_policies_only() {
         .map(|n| {
             let pattern = Pattern::new(&format!("k{n}"), None).unwrap();
             let on = Condition::default().and_fits(AttributeName::Header("k").to_owned(), vec![pattern]);
-            policy(&format!("p{n}")).covering(Selector::When(on)).by(&[AttributeName::Ip])
+            policy(&format!("p{n}")).with_selector(Selector::When(on)).by(&[AttributeName::Ip])
         })
         .collect();
     let of = |values: &[&'static str]| {
@@ -119,12 +119,13 @@ fn only_an_explicit_head_is_taken_before_get() {
     let quota = policy("p").limits()[0].quota().clone();
     let head = [(AttributeName::Method, "HEAD")];
     for (other, expected) in [("HEAD", "other"), ("*", "get"), ("H*", "get")] {
-        let grouped = |name: &str, method| policy(name).covering(Selector::When(on(method))).grouped("g");
+        let grouped =
+            |name: &str, method| policy(name).with_selector(Selector::When(on(method))).with_group("g");
         let group = vec![grouped("get", "GET"), grouped("other", other)];
         assert_eq!(readings(group, &head), [format!("{expected}[]")], "{other} in a group");
         let overridden = policy("p")
-            .overridden(Some("get"), on("GET"), vec![(None, quota.clone())], None)
-            .overridden(Some("other"), on(other), vec![(None, quota.clone())], None);
+            .with_override(Some("get"), on("GET"), vec![(None, quota.clone())], None)
+            .with_override(Some("other"), on(other), vec![(None, quota.clone())], None);
         let policies = Policies::new(vec![overridden]).unwrap();
         let attributes = head.map(|(name, value)| Attribute { name, value });
         let query = query(Select::Covering(&[]), &attributes);
@@ -150,9 +151,9 @@ fn what_cannot_be_read_is_counted_by_address() {
         [r#"p["r", "ip:10.0.0.1"]"#]
     );
     let first_of = Part::first_of(AttributeName::User, vec![AttributeName::Ip]);
-    let either = policy("either").partitioned(vec![first_of]);
+    let either = policy("either").with_partition(vec![first_of]);
     assert_eq!(readings(vec![either], &unreadable), [r#"either["ip:10.0.0.1"]"#]);
-    let grouped = vec![by_user().grouped("g"), policy("rest").grouped("g")];
+    let grouped = vec![by_user().with_group("g"), policy("rest").with_group("g")];
     let both = [r#"by-user["ip:10.0.0.1"]"#, "rest[]"];
     assert_eq!(readings(grouped, &unreadable), both, "it does not keep the guests' policy away");
     let named_so = [(AttributeName::User, "ip:10.0.0.1"), (AttributeName::Ip, "10.0.0.1")];
@@ -176,7 +177,7 @@ fn a_policy_covers_a_query_if_it_covers_one_of_its_readings() {
     let method = |name: &str, methods: &[&str]| {
         let patterns = methods.iter().map(|text| Pattern::new(text, None).unwrap()).collect();
         let condition = Condition::default().and_fits(AttributeName::Method, patterns);
-        policy(name).covering(Selector::When(condition))
+        policy(name).with_selector(Selector::When(condition))
     };
     let of = |policies: Vec<Policy>, methods: &[&str]| {
         let attributes: Vec<_> = methods.iter().map(|method| (AttributeName::Method, *method)).collect();
@@ -186,7 +187,7 @@ fn a_policy_covers_a_query_if_it_covers_one_of_its_readings() {
     assert_eq!(of(vec![method("deletes", &["DELETE"])], &["POST", "DELETE"]), ["deletes[]"]);
     assert_eq!(of(vec![method("gets", &["GET"])], &["HEAD"]), ["gets[]"], "routes for GET serve HEAD");
     assert_eq!(of(vec![method("stars", &["G*"])], &["HEAD"]), [""; 0], "by its name only");
-    let group = || vec![method("gets", &["GET"]).grouped("g"), method("heads", &["HEAD"]).grouped("g")];
+    let group = || vec![method("gets", &["GET"]).with_group("g"), method("heads", &["HEAD"]).with_group("g")];
     assert_eq!(of(group(), &["HEAD"]), ["heads[]"], "the one that names it");
     assert_eq!(of(group(), &["GET"]), ["gets[]"]);
 }
@@ -195,7 +196,7 @@ fn a_policy_covers_a_query_if_it_covers_one_of_its_readings() {
 fn an_exemption_must_hold_for_every_reading() {
     let options =
         Condition::default().and_fits(AttributeName::Method, vec![Pattern::new("OPTIONS", None).unwrap()]);
-    let policies = Policies::new(vec![policy("all")]).unwrap().exempting(vec![options]);
+    let policies = Policies::new(vec![policy("all")]).unwrap().with_exempt(vec![options]);
     let n_charges = |methods: &[&str]| {
         let attributes: Vec<_> =
             methods.iter().map(|value| Attribute { name: AttributeName::Method, value }).collect();
@@ -213,7 +214,8 @@ fn an_exemption_must_hold_for_every_reading() {
 fn a_cost_by_method_is_that_of_the_dearest_reading_and_head_costs_what_get_does() {
     let cost = |costs: &[(&str, u32)], methods: &[&str]| {
         let costs = costs.iter().map(|(method, cost)| ((*method).to_owned(), *cost)).collect();
-        let policies = Policies::new(vec![policy("p").costing(Cost::ByMethod { costs, others: 2 })]).unwrap();
+        let policies =
+            Policies::new(vec![policy("p").with_cost(Cost::ByMethod { costs, others: 2 })]).unwrap();
         let attributes: Vec<_> =
             methods.iter().map(|value| Attribute { name: AttributeName::Method, value }).collect();
         let mut charges = Charges::new();
@@ -233,20 +235,20 @@ fn no_reading_hides_what_another_is_counted_by() {
     let method = |text: &str| {
         Condition::default().and_fits(AttributeName::Method, vec![Pattern::new(text, None).unwrap()])
     };
-    let on = |name: &str, text: &str| policy(name).covering(Selector::When(method(text)));
+    let on = |name: &str, text: &str| policy(name).with_selector(Selector::When(method(text)));
     let of = |policies: Vec<Policy>, methods: &[&str]| {
         let attributes: Vec<_> = methods.iter().map(|method| (AttributeName::Method, *method)).collect();
         readings(policies, &attributes)
     };
-    let group = || vec![on("reads", "GET").grouped("g"), on("writes", "POST").grouped("g")];
+    let group = || vec![on("reads", "GET").with_group("g"), on("writes", "POST").with_group("g")];
     assert_eq!(of(group(), &["POST", "GET"]), ["writes[]", "reads[]"]);
-    let heads = vec![on("writes", "POST").grouped("g"), on("heads", "HEAD").grouped("g")];
+    let heads = vec![on("writes", "POST").with_group("g"), on("heads", "HEAD").with_group("g")];
     assert_eq!(of(heads, &["POST", "HEAD"]), ["writes[]", "heads[]"]);
     let quota = Quota::new(Algorithm::SlidingWindow, "9/s".parse().unwrap()).unwrap();
-    let more = policy("p").overridden(Some("get"), method("GET"), vec![(None, quota)], None);
+    let more = policy("p").with_override(Some("get"), method("GET"), vec![(None, quota)], None);
     assert_eq!(of(vec![more], &["POST", "GET"]), ["p[]", "p+get[]"]);
     for mode in [Mode::Shadow, Mode::Off] {
-        let spared = policy("p").overridden(None, method("GET"), vec![], Some(mode));
+        let spared = policy("p").with_override(None, method("GET"), vec![], Some(mode));
         let policies = Policies::new(vec![spared]).unwrap();
         let attributes = ["POST", "GET"].map(|value| Attribute { name: AttributeName::Method, value });
         let mut charges = Charges::new();
@@ -260,9 +262,9 @@ fn no_reading_hides_what_another_is_counted_by() {
 #[test]
 fn a_token_that_is_refused_does_not_spend_what_members_share() {
     let anybody = Condition::default().and_fits(AttributeName::User, vec![Pattern::new("*", None).unwrap()]);
-    let members = policy("members").covering(Selector::When(anybody)).grouped("g");
+    let members = policy("members").with_selector(Selector::When(anybody)).with_group("g");
     let attributes = [(AttributeName::User, Attribute::UNREADABLE), (AttributeName::Ip, "i")];
-    assert_eq!(readings(vec![members, policy("guests").grouped("g")], &attributes), ["guests[]"]);
+    assert_eq!(readings(vec![members, policy("guests").with_group("g")], &attributes), ["guests[]"]);
 }
 
 /// More values than a query carries: policies that look at them deny, in conditions, overrides and costs too, and nothing is exempt.
@@ -272,20 +274,23 @@ fn too_many_values_hide_nothing() {
     let attributes = [(action, "1"), (action, "2"), (action, Attribute::TOO_MANY)];
     let export =
         Condition::default().and_fits(action.to_owned(), vec![Pattern::new("export", None).unwrap()]);
-    let exports = policy("exports").covering(Selector::When(export.clone()));
+    let exports = policy("exports").with_selector(Selector::When(export.clone()));
     assert_eq!(readings(vec![exports, policy("all")], &attributes), ["exports TooMany"]);
     assert_eq!(readings(vec![policy("all")], &attributes), ["all[]"]);
-    let dear = policy("dear").costing(Cost::Of(action.to_owned()));
+    let dear = policy("dear").with_cost(Cost::Of(action.to_owned()));
     assert_eq!(readings(vec![dear], &attributes), ["dear TooMany"]);
-    let spared = policy("spared").overridden(None, export.clone(), vec![], Some(Mode::Shadow));
+    let spared = policy("spared").with_override(None, export.clone(), vec![], Some(Mode::Shadow));
     assert_eq!(readings(vec![spared], &attributes), ["spared TooMany"], "not by the terms of shadow");
     let free = Cost::ByMethod { costs: vec![("POST".to_owned(), 1)], others: 0 };
     let methods = [(AttributeName::Method, "GET"), (AttributeName::Method, Attribute::TOO_MANY)];
-    assert_eq!(readings(vec![policy("posts").costing(free)], &methods), ["posts TooMany"]);
-    let shadow = policy("shadow").covering(Selector::When(export.clone())).grouped("g").in_mode(Mode::Shadow);
-    let keys = readings(vec![shadow, policy("next").grouped("g")], &attributes);
+    assert_eq!(readings(vec![policy("posts").with_cost(free)], &methods), ["posts TooMany"]);
+    let shadow = policy("shadow")
+        .with_selector(Selector::When(export.clone()))
+        .with_group("g")
+        .with_mode(Mode::Shadow);
+    let keys = readings(vec![shadow, policy("next").with_group("g")], &attributes);
     assert_eq!(keys, ["next[]"], "it does not keep the next of its group away");
-    let policies = Policies::new(vec![policy("all")]).unwrap().exempting(vec![export]);
+    let policies = Policies::new(vec![policy("all")]).unwrap().with_exempt(vec![export]);
     let exempt = attributes.map(|(name, value)| Attribute { name, value });
     let mut charges = Charges::new();
     policies.select(&query(Select::CoveringReadings(&[]), &exempt), &mut charges);
@@ -298,7 +303,7 @@ fn too_many_values_hide_nothing() {
         .collect();
     let on_method =
         Condition::default().and_fits(AttributeName::Method, vec![Pattern::new("DELETE", None).unwrap()]);
-    let deletes = policy("deletes").covering(Selector::When(on_method));
+    let deletes = policy("deletes").with_selector(Selector::When(on_method));
     assert_eq!(readings(vec![deletes], &many), ["deletes TooMany"], "more readings than are looked at");
     assert_eq!(readings(vec![policy("all")], &many), ["all[]"]);
 }
@@ -323,7 +328,7 @@ fn a_policy_refuses_readings_beyond_every_integer() {
     let names: Vec<String> = (0..64).map(|n| format!("c{n}")).collect();
     let cookies = names.iter().map(|name| AttributeName::Cookie(name.as_str()));
     let part = |cookie: AttributeName<&str>| Part::first_of(AttributeName::User, vec![cookie.to_owned()]);
-    let policies = vec![policy("p").partitioned(cookies.clone().map(part).collect())];
+    let policies = vec![policy("p").with_partition(cookies.clone().map(part).collect())];
     let users = ["u", Attribute::UNREADABLE].map(|user| (AttributeName::User, user));
     let attributes: Vec<_> = users.into_iter().chain(cookies.map(|cookie| (cookie, "a"))).collect();
     assert_eq!(readings(policies, &attributes), ["p TooMany"]);
@@ -333,9 +338,9 @@ fn a_policy_refuses_readings_beyond_every_integer() {
 #[test]
 fn missing_deny_holds_for_queries_that_cost_nothing() {
     let cost = Cost::ByMethod { costs: vec![("GET".to_owned(), 0)], others: 1 };
-    let by_user = policy("p").by(&[AttributeName::User]).with_missing(Missing::Deny).costing(cost);
+    let by_user = policy("p").by(&[AttributeName::User]).with_missing(Missing::Deny).with_cost(cost);
     assert_eq!(readings(vec![by_user.clone()], &[(AttributeName::Method, "GET")]), ["p Missing"]);
-    assert_eq!(readings(vec![by_user.in_mode(Mode::Off)], &[(AttributeName::Method, "GET")]), [""; 0]);
+    assert_eq!(readings(vec![by_user.with_mode(Mode::Off)], &[(AttributeName::Method, "GET")]), [""; 0]);
 }
 
 /// What is charged for a query with several values is what would be charged for each of its readings alone.
@@ -360,7 +365,7 @@ fn the_buckets_of_a_query_are_those_of_its_readings() {
         })
         .collect();
     for partition in &partitions {
-        let by = policy("p").partitioned(partition.clone());
+        let by = policy("p").with_partition(partition.clone());
         for (of_a, of_b) in sets.iter().flat_map(|of_a| sets.iter().map(move |of_b| (of_a, of_b))) {
             let of =
                 |name, values: &[&'static str]| values.iter().map(|&value| (name, value)).collect::<Vec<_>>();

@@ -41,7 +41,7 @@ async fn denials_have_cors_headers() {
 #[tokio::test]
 async fn a_denial_in_shadow_mode_changes_nothing() {
     let server = plain().await;
-    let policy = bucket(1).in_mode(ratewright_core::policy::Mode::Shadow);
+    let policy = bucket(1).with_mode(ratewright_core::policy::Mode::Shadow);
     let gateway = started(vec![policy], Vec::new(), shared(&server)).await;
     for _ in 0..3 {
         see(&gateway, &get(APP)).await.assert_readable(200, APP);

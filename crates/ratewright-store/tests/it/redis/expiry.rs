@@ -97,8 +97,11 @@ fn a_key_outlives_the_longest_lived_state_in_it() {
                             needed_until = now + needed(&store, &long) - 1_000_000;
                         }
                         Short => match apply(&store, &short, "c", Act::Record(10)).unwrap().outcome {
-                            Outcome::Paid(paid) => receipt = Some(paid),
-                            Outcome::Fits | Outcome::Short { .. } | Outcome::Never | Outcome::Unknown => {
+                            Outcome::Charged(paid) => receipt = Some(paid),
+                            Outcome::WouldPass
+                            | Outcome::Denied { .. }
+                            | Outcome::Never
+                            | Outcome::Unknown => {
                                 panic!("a record is paid")
                             }
                         },
@@ -158,7 +161,8 @@ fn the_mark_of_a_used_receipt_lives_until_the_receipt_is_worth_nothing() {
             let settings = settings("ratelimit").clock(Some(clock.clone()));
             let store = connected(Servers::single(&server.url()).unwrap(), settings);
             let (capacity, key) = (quota.capacity().get(), key_of(&quota, "c"));
-            let Outcome::Paid(receipt) = apply(&store, &quota, "c", take(capacity)).unwrap().outcome else {
+            let Outcome::Charged(receipt) = apply(&store, &quota, "c", take(capacity)).unwrap().outcome
+            else {
                 panic!("it is paid")
             };
             let again = || Receipt { ..receipt };
@@ -228,8 +232,8 @@ proptest! {
                     (0, _) => is_paid(&apply(&store, quota, "c", Act::Record(cost)).unwrap()),
                     (1, _) => { apply(&store, quota, "c", Act::Look(cost)).unwrap(); false }
                     _ => match apply(&store, quota, "c", take(cost)).unwrap().outcome {
-                        Outcome::Paid(paid) => { receipts[n] = Some(paid); true }
-                        Outcome::Fits | Outcome::Short { .. } | Outcome::Never | Outcome::Unknown => false,
+                        Outcome::Charged(paid) => { receipts[n] = Some(paid); true }
+                        Outcome::WouldPass | Outcome::Denied { .. } | Outcome::Never | Outcome::Unknown => false,
                     }
                 };
                 // Keys expire in real time, of which the test's clock knows nothing: after a pause it may be another key.

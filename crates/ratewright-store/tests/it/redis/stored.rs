@@ -390,7 +390,7 @@ fn an_override_of_another_kind_does_not_wipe_the_policys_bucket() {
         let post =
             Condition::default().and_fits(AttributeName::Method, vec![Pattern::new("POST", None).unwrap()]);
         let policy = Policy::new(&format!("p{n}"), own).unwrap().by(&[AttributeName::Ip]);
-        let policy = policy.overridden(None, post, vec![(None, other)], None);
+        let policy = policy.with_override(None, post, vec![(None, other)], None);
         let policies = Policies::new(vec![policy]).unwrap();
         let memory = MemoryStore::new(ManualClock::default(), 100);
         let n_admitted = |applies: &dyn Fn(&[Charge<'_>], &mut Standings)| {
@@ -437,7 +437,7 @@ fn a_log_is_kept_in_few_chunks_of_few_charges() {
     let mut receipts = Vec::new();
     for _ in 0..3_000 {
         clock.advance(Micros::from_millis(1));
-        let Outcome::Paid(receipt) = apply(&store, &quota, "c", Act::Record(1)).unwrap().outcome else {
+        let Outcome::Charged(receipt) = apply(&store, &quota, "c", Act::Record(1)).unwrap().outcome else {
             panic!()
         };
         receipts.push(receipt);

@@ -36,8 +36,8 @@ fn spend(store: &RedisStore, client: &str, quota: &Quota) -> Paid {
     let paid: Vec<_> = told
         .into_iter()
         .map(|(outcome, _)| match outcome {
-            Outcome::Paid(receipt) => (receipt.cost, receipt.paid_at),
-            Outcome::Fits | Outcome::Short { .. } | Outcome::Never | Outcome::Unknown => {
+            Outcome::Charged(receipt) => (receipt.cost, receipt.paid_at),
+            Outcome::WouldPass | Outcome::Denied { .. } | Outcome::Never | Outcome::Unknown => {
                 panic!("{outcome:?}")
             }
         })
@@ -165,7 +165,7 @@ fn a_denial_does_not_wait_for_the_refund() {
         wait_until("it is answered", || asking.is_finished());
         (asking.join().unwrap(), charged)
     });
-    assert!(matches!(denied[2].0, Outcome::Short { .. }), "{denied:?}");
+    assert!(matches!(denied[2].0, Outcome::Denied { .. }), "{denied:?}");
     assert_eq!(left(&denied), [99, 99, 0], "as if nothing had been charged");
     assert_eq!(full_at(), charged, "nothing has been given back yet");
     go_on(its_own);

@@ -163,7 +163,7 @@ impl Compared<'_> {
         if before.is_rule() && self.old.is_enabled != self.new.is_enabled {
             new_mode = old_mode; // all are off on one side, whatever their files say
         }
-        let same_mode = |policy: &Policy| policy.clone().in_mode(Mode::Enforce);
+        let same_mode = |policy: &Policy| policy.clone().with_mode(Mode::Enforce);
         let is_same = same_mode(before.policy).is_equivalent(&same_mode(after.policy))
             && before.is_permit == after.is_permit;
         if is_same && old_mode == new_mode {

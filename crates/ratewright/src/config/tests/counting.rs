@@ -30,7 +30,7 @@ routes: [{id: r, match: {path: /**}, upstream: http://h}]
     "#]],
     );
     let Ok(config) = Config::of_text(text) else { panic!("the file is invalid") };
-    let covered = |name: &str, status| config.policies.named(name).unwrap().counted().covers(status);
+    let covered = |name: &str, status| config.policies.named(name).unwrap().count().covers(status);
     let counts =
         |name: &str| [200, 204, 302, 399, 400, 401, 404, 500, 599].map(|status| covered(name, status));
     assert_eq!(counts("a"), [false, false, false, false, false, true, false, false, false]);

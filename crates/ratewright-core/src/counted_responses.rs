@@ -1,29 +1,29 @@
-//! Which answers count.
+//! Which responses count: the `count` of a policy.
 //!
-//! A limit on logins should punish those that fail. Whether one fails is known only afterwards, and by then others have come
-//! in parallel; so every request is charged when it comes, and gets its charge back when its answer does not count.
+//! A limit on logins should count the failed ones. A request is charged when it arrives, because requests that run in parallel must not
+//! pass unseen; the charge is refunded if the response does not count.
 
 use std::ops::RangeInclusive;
 
-/// The statuses of the answers that count. By default, all of them.
+/// The statuses of the responses that count. By default, all of them.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Counted {
-    /// None: everything.
+pub struct CountedResponses {
+    /// `None`: all statuses.
     statuses: Option<Vec<RangeInclusive<u16>>>,
 }
 
-impl Counted {
-    /// Only answers with one of these statuses.
+impl CountedResponses {
+    /// Only responses with one of these statuses.
     pub fn only(statuses: Vec<RangeInclusive<u16>>) -> Self {
         Self { statuses: Some(statuses) }
     }
 
-    /// True if an answer of that status counts.
+    /// True if a response with this status counts.
     pub fn covers(&self, status: u16) -> bool {
         self.statuses.as_ref().is_none_or(|statuses| statuses.iter().any(|range| range.contains(&status)))
     }
 
-    /// True if the same answers count: the order of statuses means nothing.
+    /// True if the same responses count, in whatever order the statuses are listed.
     pub(crate) fn is_equivalent(&self, other: &Self) -> bool {
         let has_all = |some: &[RangeInclusive<u16>], others: &[RangeInclusive<u16>]| {
             some.iter().all(|range| others.contains(range))
@@ -34,12 +34,12 @@ impl Counted {
         }
     }
 
-    /// True if every answer counts, so that nobody need wait for it.
+    /// True if every response counts, so no refund depends on the status.
     pub fn is_everything(&self) -> bool {
         self.statuses.is_none()
     }
 
-    /// The statuses that count; nothing if all do.
+    /// The statuses that count; `None` if all do.
     pub fn statuses(&self) -> Option<&[RangeInclusive<u16>]> {
         self.statuses.as_deref()
     }
@@ -51,7 +51,8 @@ mod tests {
 
     #[test]
     fn everything_counts_unless_said_otherwise() {
-        let (all, failures) = (Counted::default(), Counted::only(vec![401..=401, 500..=599]));
+        let (all, failures) =
+            (CountedResponses::default(), CountedResponses::only(vec![401..=401, 500..=599]));
         assert!(all.is_everything() && !failures.is_everything());
         for (status, counts) in
             [(200, false), (400, false), (401, true), (402, false), (500, true), (599, true)]
