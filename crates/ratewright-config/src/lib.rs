@@ -41,6 +41,7 @@ mod in_flight;
 pub mod ineffective;
 mod limits;
 mod merge;
+mod nodes;
 #[expect(missing_debug_implementations, reason = "values may be secrets, so they cannot be printed")]
 pub mod outline;
 mod policies;
