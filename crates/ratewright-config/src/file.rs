@@ -25,8 +25,9 @@ use ratewright_http::jwt::TokenAlgorithm;
 use ratewright_http::path::Case;
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde::de::Deserializer;
+use serde::de::{DeserializeOwned, Deserializer};
 
+use crate::nodes::record::Recorded;
 use crate::raw_value::{Located, Position, RawList, RawValue, Sections};
 use crate::values::{
     Burst, FallbackShare, Family, FileName, InFlight, LogDenials, LogFormat, LogLevel, Name, OnMissing,
@@ -520,8 +521,18 @@ fn present_section<'d, D: Deserializer<'d>>(section: D) -> Result<Option<Redis>,
     Option::<Redis>::deserialize(section).map(|redis| Some(redis.unwrap_or_default()))
 }
 
-/// Reads a file's text. The only place that knows which YAML crate does it.
+/// Reads a file's text.
 pub fn parse(text: &str) -> Result<File, serde_saphyr::Error> {
+    from_yaml::<Option<File>>(text).map(Option::unwrap_or_default)
+}
+
+/// Reads a file's text, and keeps its tree.
+pub(crate) fn parse_recorded(text: &str) -> Result<Recorded<Option<File>>, serde_saphyr::Error> {
+    from_yaml(text)
+}
+
+/// The only place that knows which YAML crate reads policy files.
+fn from_yaml<T: DeserializeOwned>(text: &str) -> Result<T, serde_saphyr::Error> {
     let options = serde_saphyr::options! { strict_booleans: true };
-    serde_saphyr::from_str_with_options::<Option<File>>(text, options).map(Option::unwrap_or_default)
+    serde_saphyr::from_str_with_options(text, options)
 }

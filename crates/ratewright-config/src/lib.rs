@@ -11,55 +11,56 @@
 //! # }
 //! ```
 //!
-//! `Policies::from_yaml` needs no feature and fits any store; [`Limits::read`] takes several files and environment variables.
+//! `Policies::from_yaml` needs no feature and fits any store; [`Limits::read`] takes several files and environment variables, and
+//! returns warnings.
 //!
 //! ```text
-//!   SourceFile ─► file: names checked ─► merge ─► Reader: values parsed, one function per section ─► RuleSets, ClientSettings
-//!                                                 all errors collected, with positions
+//!   SourceFile ─► nodes: names checked ─► merge ─► File ─► Reader: values parsed, one function per section ─► Limits
+//!                                                          all errors collected, with positions
 //! ```
 //!
 //! # What it does not do
 //! - It opens no file and reads no environment. The caller passes texts, a lookup of variables ([`Environment`]) and a [`FileReader`]
 //!   for files that a policy file names.
-//! - It knows no listener, gateway or Redis client. Their sections have their names and schema here, in [`mod@file`]; their values are
-//!   parsed where those components are known, in the program, with the same [`Reader`]. So a user of the policies does not compile tokio,
+//! - It knows no listener, gateway or Redis client. Their sections have their names and schema here, in [`program::file`]; their values
+//!   are parsed where those components are known, in the program, with the same [`program::Reader`]. So a user of the policies does not compile tokio,
 //!   hyper, rustls and redis. docs/decisions/0034-policy-file-crate.md has the alternatives.
 
 mod ad_hoc;
 mod clients;
 mod conditions;
-pub mod envoy_rules;
+mod envoy_rules;
 mod error;
 #[expect(
     missing_debug_implementations,
     missing_docs,
     reason = "values may be secrets; comments are the reference of the policy file, where some types need none"
 )]
-pub mod file;
+mod file;
 mod file_reader;
 mod in_flight;
-pub mod ineffective;
+mod ineffective;
 mod limits;
 mod merge;
+mod nodes;
 #[expect(missing_debug_implementations, reason = "values may be secrets, so they cannot be printed")]
-pub mod outline;
+mod outline;
 mod policies;
+pub mod program;
 mod quotas;
 #[expect(missing_debug_implementations, reason = "values may be secrets, so they cannot be printed")]
-pub mod raw_value;
+mod raw_value;
 mod reader;
-pub mod reference;
+mod reference;
 mod source_file;
 #[expect(missing_debug_implementations, reason = "values may be secrets, so they cannot be printed")]
-pub mod values;
-pub mod yaml_errors;
+mod values;
+mod yaml_errors;
 
-pub use clients::{ClientSettings, JwksUrl};
 pub use error::{ConfigError, ConfigErrors};
 pub use file_reader::{FileKind, FileReader, NoFiles};
 pub use limits::{FromYaml, Limits};
-pub use policies::{PolicyContext, RuleSets, policy_names};
-pub use reader::{AvailableAttributes, Environment, Reader};
+pub use reader::Environment;
 pub use source_file::SourceFile;
 
 /// The README's code is compiled with the documentation's.

@@ -24,8 +24,22 @@ use crate::source_file::SourceFile;
 const NAMELESS: &str = "<yaml>";
 
 /// Something that a policy file describes.
+///
+/// It ignores sections of the program, such as `listen`, and warnings, for example of a policy that can never apply. [`Limits`] has the
+/// warnings:
+///
+/// ```
+/// # fn main() -> Result<(), ratewright_config::ConfigErrors> {
+/// # let text = "policies: [{name: a, group: g, quota: {rate: 1/s}}, {name: b, group: g, quota: {rate: 2/s}}]";
+/// use ratewright_config::{FromYaml, Limits};
+/// let limits = Limits::from_yaml(text)?;
+/// limits.warnings.iter().for_each(|warning| eprintln!("{warning}"));
+/// # assert_eq!(limits.warnings.len(), 1);
+/// # Ok(())
+/// # }
+/// ```
 pub trait FromYaml: Sized {
-    /// Reads it from the text of a policy file. All errors are reported at once, each with its line.
+    /// Reads it from the text of a policy file, without environment variables. All errors are reported at once, each with its line.
     fn from_yaml(text: &str) -> Result<Self, ConfigErrors>;
 }
 
@@ -63,7 +77,7 @@ impl Limits {
 
     /// Reads a text, and rejects what a [`Limiter`](ratewright_core::Limiter) would silently not limit.
     fn of_text(text: &str, is_in_memory: bool) -> Result<Self, ConfigErrors> {
-        let files = [SourceFile { path: NAMELESS.into(), text: text.to_owned(), is_profile: false }];
+        let files = [nameless(text)];
         let limits = Self::read(&files, &|_| None)?;
         let mut errors = Vec::new();
         if let Some((position, name)) = &limits.in_flight {
@@ -79,6 +93,18 @@ impl Limits {
             errors.push(ConfigError::at(&files, position, problem.to_owned(), true));
         }
         if errors.is_empty() { Ok(limits) } else { Err(ConfigErrors::new(errors)) }
+    }
+}
+
+/// A text without a file.
+fn nameless(text: &str) -> SourceFile {
+    SourceFile { path: NAMELESS.into(), text: text.to_owned(), is_profile: false }
+}
+
+/// With warnings, and with the limits on requests in flight, which the caller enforces.
+impl FromYaml for Limits {
+    fn from_yaml(text: &str) -> Result<Self, ConfigErrors> {
+        Self::read(&[nameless(text)], &|_| None)
     }
 }
 

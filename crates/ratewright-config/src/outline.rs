@@ -7,7 +7,9 @@
 //!   api.tokens                       …                     a secret: compared, never shown
 //! ```
 //!
-//! The settings of a section are listed once, for [`merge`](super::merge) and for this, so none can be forgotten.
+//! `outline/sections.rs` has the settings of each section; the compiler reports one that is missing there.
+
+mod sections;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -15,8 +17,7 @@ use std::fmt;
 use ratewright_telemetry::sounds_secret;
 
 use crate::file::{
-    By, Condition, Cors, CorsSection, Cost, CostEntry, Count, File, Health, ListenProxyProtocol, Listener,
-    ListenerSection, Override, Policy, Quota, Route, Upstream, UpstreamSection, UpstreamTls,
+    By, Condition, Cors, Cost, CostEntry, File, Listener, Override, Policy, Quota, Route, Upstream,
 };
 use crate::raw_value::{ConfigValue, Located, RawList, RawValue, Sections};
 use crate::values::UpstreamUrl;
@@ -61,6 +62,10 @@ impl Outline {
     pub fn of(file: &File, expand: &mut dyn FnMut(&str) -> String) -> Self {
         let mut into = Outliner { expand, path: SettingPath::default(), outline: Self::default() };
         file.outline(&mut into);
+        // Their presence alone has an effect.
+        into.inside("envoy", &file.envoy.as_ref().map(|_| Present));
+        let redis = file.store.as_ref().and_then(|store| store.redis.as_ref());
+        into.inside("store.redis", &redis.map(|_| Present));
         into.outline
     }
 
@@ -364,37 +369,6 @@ impl Outlined for Upstream {
         urls(self, &mut servers);
         let items = servers.iter().map(|server| RawValue::without_position(server)).collect();
         into.inside("servers", &RawList::<UpstreamUrl> { items, position: None });
-    }
-}
-
-/// Lists the settings of a section that is never merged with another.
-macro_rules! outline {
-    ($section:ty { $($field:ident),* }) => {
-        impl Outlined for $section {
-            fn outline(&self, into: &mut Outliner<'_>) {
-                let Self { $($field),* } = self; // all of them: one that is left out would not be compared
-                $(into.inside(setting_name(stringify!($field)), $field);)*
-            }
-        }
-    };
-}
-
-outline!(ListenerSection { address, tls, proxy_protocol, open });
-outline!(ListenProxyProtocol { from });
-outline!(Quota { name, algorithm, rate, burst, refill, leak, start });
-outline!(Count { status });
-outline!(Override { name, condition, quota, in_flight, mode });
-outline!(CorsSection { origins, methods, headers, expose, credentials, max_age });
-outline!(UpstreamSection { servers, balance, protocol, health, tls });
-outline!(UpstreamTls { ca });
-outline!(Health { failures, eject });
-
-/// The name of a field in files, where Rust does not allow that name.
-pub fn setting_name(field: &'static str) -> &'static str {
-    match field {
-        "matched" | "condition" => "match",
-        "kind" => "type",
-        _ => field,
     }
 }
 

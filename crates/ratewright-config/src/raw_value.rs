@@ -12,6 +12,8 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor, value};
 use serde_saphyr::{Location, Spanned};
 
+use crate::nodes::replay;
+
 /// A position in one of the files.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Position {
@@ -79,12 +81,21 @@ pub trait ConfigValue: Sized {
 }
 
 thread_local! {
-    /// The file that is being read, since the parser reports lines without files.
-    static FILE: Cell<usize> = const { Cell::new(0) };
+    /// The file that is being read, since the parser reports lines without files. None while nodes are read, which have positions.
+    static FILE: Cell<Option<usize>> = const { Cell::new(Some(0)) };
 }
 
 /// Sets the file of all positions that `read` creates.
 pub fn in_file<T>(file: usize, read: impl FnOnce() -> T) -> T {
+    reading(Some(file), read)
+}
+
+/// Takes positions from nodes while `read` runs.
+pub(crate) fn in_nodes<T>(read: impl FnOnce() -> T) -> T {
+    reading(None, read)
+}
+
+fn reading<T>(file: Option<usize>, read: impl FnOnce() -> T) -> T {
     let before = FILE.replace(file);
     let read = read();
     FILE.set(before);
@@ -95,7 +106,8 @@ impl Position {
     /// A position in the file that is being read.
     pub fn of(location: Location) -> Option<Self> {
         let (line, column) = (location.line(), location.column());
-        (location != Location::UNKNOWN).then(|| Self { file: FILE.get(), line, column })
+        let file = FILE.get()?;
+        (location != Location::UNKNOWN).then_some(Self { file, line, column })
     }
 }
 
@@ -144,13 +156,17 @@ impl<'d> Deserialize<'d> for Text {
 
 impl<'d, T> Deserialize<'d> for RawValue<T> {
     fn deserialize<D: Deserializer<'d>>(deserializer: D) -> Result<Self, D::Error> {
-        let Spanned { value: Text(text), referenced, .. } = Spanned::deserialize(deserializer)?;
-        Ok(Self { text, position: Position::of(referenced), value_type: PhantomData })
+        let Located { value: Text(text), position } = Located::deserialize(deserializer)?;
+        Ok(Self { text, position, value_type: PhantomData })
     }
 }
 
 impl<'d, T: Deserialize<'d>> Deserialize<'d> for Located<T> {
     fn deserialize<D: Deserializer<'d>>(deserializer: D) -> Result<Self, D::Error> {
+        if FILE.get().is_none() {
+            let (value, position) = replay::located(deserializer)?;
+            return Ok(Self { value, position });
+        }
         let Spanned { value, referenced, .. } = Spanned::deserialize(deserializer)?;
         Ok(Self { value, position: Position::of(referenced) })
     }
@@ -164,9 +180,8 @@ enum OneOrList<T, U> {
 
 impl<'d, T> Deserialize<'d> for RawList<T> {
     fn deserialize<D: Deserializer<'d>>(deserializer: D) -> Result<Self, D::Error> {
-        let Spanned { value, referenced, .. } =
-            Spanned::<OneOrList<String, RawValue<T>>>::deserialize(deserializer)?;
-        let position = Position::of(referenced);
+        let Located { value, position } =
+            Located::<OneOrList<String, RawValue<T>>>::deserialize(deserializer)?;
         let items = match value {
             OneOrList::One(text) => vec![RawValue { text, position, value_type: PhantomData }],
             OneOrList::List(items) => items,
@@ -214,9 +229,7 @@ impl<'d, T> Deserialize<'d> for OneOrList<String, RawValue<T>> {
 
 impl<'d, T: Deserialize<'d>> Deserialize<'d> for Sections<T> {
     fn deserialize<D: Deserializer<'d>>(deserializer: D) -> Result<Self, D::Error> {
-        let Spanned { value, referenced, .. } =
-            Spanned::<OneOrList<T, Located<T>>>::deserialize(deserializer)?;
-        let position = Position::of(referenced);
+        let Located { value, position } = Located::<OneOrList<T, Located<T>>>::deserialize(deserializer)?;
         let items = match value {
             OneOrList::One(value) => vec![Located { value, position }],
             OneOrList::List(items) => items,

@@ -38,22 +38,24 @@ use tracing::level_filters::LevelFilter;
 
 use crate::jwks::JwksSource;
 
-use ratewright_config::file::{self, File};
-use ratewright_config::outline::Outline;
-use ratewright_config::raw_value::RawValue;
-use ratewright_config::values::{Family, LogLevel};
-use ratewright_config::yaml_errors::unknown_name;
-use ratewright_config::{AvailableAttributes, ClientSettings, PolicyContext, Reader, RuleSets, policy_names};
+use ratewright_config::program::file::{self, File};
+use ratewright_config::program::outline::Outline;
+use ratewright_config::program::raw_value::RawValue;
+use ratewright_config::program::values::{Family, LogLevel};
+use ratewright_config::program::yaml_errors::unknown_name;
+use ratewright_config::program::{
+    AvailableAttributes, ClientSettings, PolicyContext, Reader, RuleSets, policy_names,
+};
 
 pub(crate) use changes::{Change, Contents, changes, short as changes_in_short};
 pub(crate) use envoy::{EnvoyConfig, of_text as envoy_of_text};
 pub(crate) use explain::{explain, explain_envoy};
 use listen::EnabledListeners;
 pub(crate) use listen::{ListenConfig, ListenerConfig};
-pub(crate) use ratewright_config::raw_value::{Position, in_file};
-pub(crate) use ratewright_config::reference::{reference, schema};
-pub(crate) use ratewright_config::values::{LogDenials, LogFormat};
-pub(crate) use ratewright_config::yaml_errors::{closest, describe as describe_yaml_error};
+pub(crate) use ratewright_config::program::raw_value::{Position, in_file};
+pub(crate) use ratewright_config::program::reference::{reference, schema};
+pub(crate) use ratewright_config::program::values::{LogDenials, LogFormat};
+pub(crate) use ratewright_config::program::yaml_errors::{closest, describe as describe_yaml_error};
 pub(crate) use ratewright_config::{ConfigError, Environment, SourceFile};
 use referenced_files::ReferencedFiles;
 pub(crate) use source::{Source, beside as profile_beside};

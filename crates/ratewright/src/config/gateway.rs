@@ -7,9 +7,9 @@ use ratewright_core::Micros;
 use ratewright_gateway::{BodyRate, Settings, Timeouts};
 
 use super::SectionReader;
-use ratewright_config::file;
-use ratewright_config::raw_value::RawValue;
-use ratewright_config::values::{BodyMax, BodyRateMin, ByteCount, TotalTime};
+use ratewright_config::program::file;
+use ratewright_config::program::raw_value::RawValue;
+use ratewright_config::program::values::{BodyMax, BodyRateMin, ByteCount, TotalTime};
 
 /// The longest time that anything may take.
 const TIME_MAX: Micros = Micros::from_secs(86_400);

@@ -13,10 +13,10 @@ use ratewright_http::path::Case;
 
 use super::SectionReader;
 use super::gateway::RawTimeouts;
-use ratewright_config::file;
-use ratewright_config::raw_value::{Located, Position, RawList, RawValue};
-use ratewright_config::values::Name;
-use ratewright_config::yaml_errors::closest;
+use ratewright_config::program::file;
+use ratewright_config::program::raw_value::{Located, Position, RawList, RawValue};
+use ratewright_config::program::values::Name;
+use ratewright_config::program::yaml_errors::closest;
 
 /// The most retries of one request.
 const RETRIES_MAX: u32 = 8;

@@ -4,9 +4,9 @@ use ratewright_gateway::{Balance, ClientTls, Health, Protocol, Server, Upstream}
 
 use super::SectionReader;
 use crate::fetch;
-use ratewright_config::file;
-use ratewright_config::raw_value::{Located, Position, RawValue};
-use ratewright_config::values::{FileName, LoadBalancing, UpstreamProtocol, UpstreamUrl};
+use ratewright_config::program::file;
+use ratewright_config::program::raw_value::{Located, Position, RawValue};
+use ratewright_config::program::values::{FileName, LoadBalancing, UpstreamProtocol, UpstreamUrl};
 
 impl SectionReader<'_> {
     pub(super) fn upstream(

@@ -15,7 +15,6 @@ const EXCEPTIONS: [(&str, &str, &str); 1] = [(
     "the head of this file quotes them",
 )];
 
-
 /// The hard constructions in a text.
 fn hard_words(text: &str) -> Vec<String> {
     let words: Vec<&str> = text.split_whitespace().collect();
@@ -131,8 +130,7 @@ fn no_type_of_the_program_has_the_name_of_another_type() {
             defined.entry(name.to_owned()).or_default().push(file.clone());
         }
     }
-    let is_checked =
-        |file: &String| file.starts_with(PROGRAM);
+    let is_checked = |file: &String| file.starts_with(PROGRAM);
     let repeated: Vec<_> =
         defined.iter().filter(|(_, files)| files.len() > 1 && files.iter().any(is_checked)).collect();
     assert!(repeated.is_empty(), "give one of these types another name: {repeated:#?}");
