@@ -180,3 +180,6 @@ impl Reader<'_> {
         );
     }
 }
+
+#[cfg(test)]
+mod tests;

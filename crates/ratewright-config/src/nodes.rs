@@ -63,19 +63,17 @@ impl Node {
 
     /// The settings of a section, with or without a position.
     pub(crate) fn settings(&self) -> &[(String, Self)] {
-        match self {
-            Self::Section(settings) => settings,
-            Self::Located(located) => located.node.settings(),
-            _ => &[],
+        if let Self::Located(located) = self {
+            return located.node.settings();
         }
+        if let Self::Section(settings) = self { settings } else { &[] }
     }
 
     /// The text of a value, with or without a position.
     pub(crate) fn text(&self) -> Option<&str> {
-        match self {
-            Self::Text(text) => Some(text),
-            Self::Located(located) => located.node.text(),
-            _ => None,
+        if let Self::Located(located) = self {
+            return located.node.text();
         }
+        if let Self::Text(text) = self { Some(text) } else { None }
     }
 }

@@ -56,10 +56,7 @@ impl<'d> Deserializer<'d> for Replay<'_> {
     }
 
     fn deserialize_option<V: Visitor<'d>>(self, visitor: V) -> Result<V::Value, Error> {
-        match self.0 {
-            Node::Null => visitor.visit_none(),
-            _ => visitor.visit_some(self),
-        }
+        if let Node::Null = self.0 { visitor.visit_none() } else { visitor.visit_some(self) }
     }
 
     serde::forward_to_deserialize_any! {
