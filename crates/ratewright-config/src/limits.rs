@@ -34,7 +34,7 @@ const NAMELESS: &str = "<yaml>";
 /// use ratewright_config::{FromYaml, Limits};
 /// let limits = Limits::from_yaml(text)?;
 /// limits.warnings.iter().for_each(|warning| eprintln!("{warning}"));
-/// # assert_eq!(limits.warnings.len(), 1);
+/// # assert!(!limits.warnings.is_empty());
 /// # Ok(())
 /// # }
 /// ```
