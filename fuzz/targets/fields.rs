@@ -79,10 +79,10 @@ fn written(received: &ReceivedHeaders) -> HeaderMap {
         let _ = window.1.map(|seconds| write!(list, ";{}={seconds}", window.0));
     };
     let (mut policies, mut limits) = (String::new(), String::new());
-    for QuotaPolicy { name, quota, window } in &received.policies {
+    for QuotaPolicy { name, quota, window, .. } in &received.policies {
         item(&mut policies, name, ("q", *quota), ("w", *window));
     }
-    for ServiceLimit { name, available, window } in &received.limits {
+    for ServiceLimit { name, available, window, .. } in &received.limits {
         item(&mut limits, name, ("r", *available), ("t", *window));
     }
     for (name, list) in [(NAMES[4], policies), (NAMES[5], limits)] {

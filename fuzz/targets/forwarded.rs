@@ -49,6 +49,7 @@ fn preceded(headers: &HeaderMap, source: Forwarding, line: &str) -> HeaderMap {
     let (name, line) = match source {
         Forwarding::XForwardedFor => (NAMES[0], line.to_owned()),
         Forwarding::Forwarded => (NAMES[1], format!("for={}", line.replace(", ", ", for="))),
+        other => unreachable!("no target for {other:?} yet"),
     };
     let mut preceded = HeaderMap::new();
     if headers.contains_key(name) {
