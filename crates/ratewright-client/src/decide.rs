@@ -20,7 +20,7 @@ use http::{HeaderMap, Method, StatusCode, header};
 
 use crate::budget::RETRY_COST;
 use crate::policy::{RetryPolicy, millis};
-pub use crate::server_wait::Source;
+pub use crate::server_wait::WaitSource;
 use crate::server_wait::server_wait;
 
 /// A request, as far as sending it twice is concerned.
@@ -150,7 +150,7 @@ pub enum Why {
 #[non_exhaustive]
 pub enum Cause {
     /// The server said how long to wait.
-    Server(Source),
+    Server(WaitSource),
     /// 429 or 503, without a wait.
     Throttled,
     /// 408 or another 5xx.
@@ -247,7 +247,7 @@ fn wait(
     policy: &RetryPolicy,
     attempts: u32,
     seen: Seen<'_>,
-    server: Option<(Source, Duration)>,
+    server: Option<(WaitSource, Duration)>,
     random: f64,
 ) -> (Cause, u64) {
     if let Some((source, wait)) = server {
@@ -292,7 +292,7 @@ impl<'a> Seen<'a> {
     }
 
     /// The wait that the server asks for, if it is one.
-    pub(crate) fn server_wait(self, wall: SystemTime) -> Option<(Source, Duration)> {
+    pub(crate) fn server_wait(self, wall: SystemTime) -> Option<(WaitSource, Duration)> {
         match self {
             Self::Response(_, headers) => server_wait(headers, wall).filter(|(_, wait)| !wait.is_zero()),
             Self::Failure(_) => None,

@@ -30,7 +30,7 @@ const X_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining")
 /// Which header a wait comes from.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
-pub enum Source {
+pub enum WaitSource {
     /// `Retry-After`.
     RetryAfter,
     /// `RateLimit`.
@@ -42,13 +42,13 @@ pub enum Source {
 }
 
 /// The wait that a response asks for, and where it says so. Zero for times that have passed.
-pub(crate) fn server_wait(headers: &HeaderMap, wall: SystemTime) -> Option<(Source, Duration)> {
+pub(crate) fn server_wait(headers: &HeaderMap, wall: SystemTime) -> Option<(WaitSource, Duration)> {
     let response = Response { headers, wall };
     let from = |source, wait: Option<u64>| Some((source, Duration::from_millis(wait?.min(WAIT_MAX))));
-    from(Source::RetryAfter, response.retry_after())
-        .or_else(|| from(Source::RateLimit, response.rate_limit()))
-        .or_else(|| from(Source::RateLimitReset, response.rate_limit_reset()))
-        .or_else(|| from(Source::XRateLimitReset, response.x_rate_limit_reset()))
+    from(WaitSource::RetryAfter, response.retry_after())
+        .or_else(|| from(WaitSource::RateLimit, response.rate_limit()))
+        .or_else(|| from(WaitSource::RateLimitReset, response.rate_limit_reset()))
+        .or_else(|| from(WaitSource::XRateLimitReset, response.x_rate_limit_reset()))
 }
 
 /// A response's headers, and our time of day. All waits are in milliseconds.

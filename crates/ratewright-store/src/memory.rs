@@ -35,7 +35,7 @@ use smallvec::SmallVec;
 
 use crate::settle::{self, Buckets, settle};
 use crate::time_seen::TimeSeen;
-use shard::{Change, Purpose, Shard, Visit};
+use shard::{BucketChange, Purpose, Shard, Visit};
 use siphash::SipHasher;
 use slot::Identity;
 use sync::{Mutex, MutexGuard};
@@ -341,9 +341,12 @@ impl Visit for ChargeIt {
     }
 
     #[inline(always)]
-    fn visit<B: Bucket>(self, bucket: &mut B, quota: &Quota, now: Timestamp) -> (Self::Answer, Change) {
+    fn visit<B: Bucket>(self, bucket: &mut B, quota: &Quota, now: Timestamp) -> (Self::Answer, BucketChange) {
         let charged = bucket.charge(quota, self.0, self.1, now);
-        (Answer::new(charged), if charged.counted.is_some() { Change::Spent } else { Change::Nothing })
+        (
+            Answer::new(charged),
+            if charged.counted.is_some() { BucketChange::Spent } else { BucketChange::Nothing },
+        )
     }
 }
 
@@ -354,8 +357,8 @@ impl Visit for Weigh {
         purpose(self.1)
     }
 
-    fn visit<B: Bucket>(self, bucket: &mut B, quota: &Quota, now: Timestamp) -> (Fit, Change) {
-        (bucket.fit(quota, self.0, now), Change::Nothing)
+    fn visit<B: Bucket>(self, bucket: &mut B, quota: &Quota, now: Timestamp) -> (Fit, BucketChange) {
+        (bucket.fit(quota, self.0, now), BucketChange::Nothing)
     }
 }
 
@@ -366,9 +369,9 @@ impl Visit for Spend {
         Purpose::Charge
     }
 
-    fn visit<B: Bucket>(self, bucket: &mut B, quota: &Quota, now: Timestamp) -> (Self::Answer, Change) {
+    fn visit<B: Bucket>(self, bucket: &mut B, quota: &Quota, now: Timestamp) -> (Self::Answer, BucketChange) {
         let counted = bucket.spend(quota, self.0, now);
-        ((counted, bucket.level(quota, now)), Change::Spent)
+        ((counted, bucket.level(quota, now)), BucketChange::Spent)
     }
 }
 
@@ -379,8 +382,8 @@ impl Visit for Measure {
         Purpose::Look
     }
 
-    fn visit<B: Bucket>(self, bucket: &mut B, quota: &Quota, now: Timestamp) -> (Level, Change) {
-        (bucket.level(quota, now), Change::Nothing)
+    fn visit<B: Bucket>(self, bucket: &mut B, quota: &Quota, now: Timestamp) -> (Level, BucketChange) {
+        (bucket.level(quota, now), BucketChange::Nothing)
     }
 }
 
@@ -391,9 +394,9 @@ impl Visit for GiveBack<'_> {
         Purpose::Refund
     }
 
-    fn visit<B: Bucket>(self, bucket: &mut B, quota: &Quota, now: Timestamp) -> ((), Change) {
+    fn visit<B: Bucket>(self, bucket: &mut B, quota: &Quota, now: Timestamp) -> ((), BucketChange) {
         let Receipt { cost, paid_at, .. } = *self.0;
-        (bucket.refund(quota, cost, paid_at, now), Change::Changed)
+        (bucket.refund(quota, cost, paid_at, now), BucketChange::Changed)
     }
 }
 

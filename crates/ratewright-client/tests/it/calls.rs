@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use http::{HeaderMap, HeaderValue, Method};
 use ratewright_client::call::{Partition, RequestInfo};
-use ratewright_client::decide::{BodyKind, Cause, Repeat, Source};
+use ratewright_client::decide::{BodyKind, Cause, Repeat, WaitSource};
 use ratewright_client::{BudgetSize, EventKind, Retry, RetryPolicy, RetrySummary, Why};
 use tokio::time::Instant;
 
@@ -279,7 +279,7 @@ async fn events_tell_what_happened() {
     let (builder, events) = recorded(Retry::builder());
     play(builder, get(URI), &[with(429, &[("ratelimit", "\"a\";r=0;t=1")]), status(200)]).await;
     let wait = Duration::from_millis(1_500);
-    let cause = Cause::Server(Source::RateLimit);
+    let cause = Cause::Server(WaitSource::RateLimit);
     let expected = [
         EventKind::Sending,
         EventKind::Waiting { wait, cause, status: Some(http::StatusCode::TOO_MANY_REQUESTS) },

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use proptest::prelude::*;
 use ratewright_client::decide::{
-    BodyKind, Cause, Failure, NextStep, Now, Repeat, RequestKind, Seen, Source, State, decide,
+    BodyKind, Cause, Failure, NextStep, Now, Repeat, RequestKind, Seen, State, WaitSource, decide,
 };
 use ratewright_client::lane::{Lane, Throttle, Turn};
 use ratewright_client::{Backoff, RetryPolicy};
@@ -75,7 +75,7 @@ proptest! {
                 prop_assert!(server <= policy.server_wait_max);
                 let spread = policy.spread.max.max(policy.throttle_backoff.max);
                 prop_assert!(at <= elapsed + server + spread + Duration::from_millis(1));
-                prop_assert_eq!(cause == Cause::Server(Source::RetryAfter), !server.is_zero());
+                prop_assert_eq!(cause == Cause::Server(WaitSource::RetryAfter), !server.is_zero());
             }
             NextStep::Return { retry_at, .. } => {
                 prop_assert_eq!(retry_at, (!server.is_zero()).then(|| wall(wall_ms) + server));

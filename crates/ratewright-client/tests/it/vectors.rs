@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use ratewright_client::decide::{
-    BodyKind, Cause, Failure, NextStep, Now, Repeat, RequestKind, Seen, Source, State, decide,
+    BodyKind, Cause, Failure, NextStep, Now, Repeat, RequestKind, Seen, State, WaitSource, decide,
 };
 use ratewright_client::lane::{Lane, Throttle, Turn};
 use ratewright_client::{Backoff, RetryPolicy, Why};
@@ -103,10 +103,10 @@ fn outcome(step: NextStep) -> Value {
         }
         NextStep::Retry { at, cause, cost } => {
             let cause = match cause {
-                Cause::Server(Source::RetryAfter) => "retry-after",
-                Cause::Server(Source::RateLimit) => "ratelimit",
-                Cause::Server(Source::RateLimitReset) => "ratelimit-reset",
-                Cause::Server(Source::XRateLimitReset) => "x-ratelimit-reset",
+                Cause::Server(WaitSource::RetryAfter) => "retry-after",
+                Cause::Server(WaitSource::RateLimit) => "ratelimit",
+                Cause::Server(WaitSource::RateLimitReset) => "ratelimit-reset",
+                Cause::Server(WaitSource::XRateLimitReset) => "x-ratelimit-reset",
                 Cause::Throttled => "throttled",
                 Cause::ServerError => "server-error",
                 Cause::Connection => "connection",

@@ -22,7 +22,7 @@ pub(crate) fn located<'d, T: Deserialize<'d>, D: Deserializer<'d>>(
     Ok((value, position(place)))
 }
 
-/// A position as numbers: its file, line and column. Lines begin with 1, so line 0 is no position.
+/// A position as numbers: its file, line and column. Lines begin with 1; line 0 means: no position.
 fn place(position: Option<Position>) -> [u64; 3] {
     position.map_or([0; 3], |Position { file, line, column }| [file as u64, line, column])
 }

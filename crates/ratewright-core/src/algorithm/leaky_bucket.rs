@@ -10,8 +10,8 @@
 //!                                                    leave: A····B····C
 //! ```
 //!
-//! Who asks says how long they can wait (`patience`): a door that cannot wait at all asks with zero,
-//! and gets short instead of a wait, so that nothing is charged that nobody will wait for.
+//! The query says how long it can wait (`patience`). An entrypoint that cannot wait sends zero, and gets a denial
+//! instead of a wait, so that no charge is made for a request that gives up.
 
 use super::token_bucket::TokenBucket;
 use super::{Bucket, Demand, Fit, Level};

@@ -15,7 +15,7 @@ use std::collections::HashMap;
 
 use ratewright_core::{Quota, Timestamp};
 
-use super::shard::{Change, Purpose, Shard};
+use super::shard::{BucketChange, Purpose, Shard};
 use super::slot::{Identity, Inline, Slot};
 use super::table::Table;
 
@@ -100,14 +100,14 @@ impl Shard {
         slot: Slot,
         origin: Origin,
         purpose: Purpose,
-        change: Change,
+        change: BucketChange,
         quota: &Quota,
         now: Timestamp,
     ) {
         let is_kept = match (origin, purpose) {
             (_, Purpose::Look) => false,
-            (Origin::Fresh, _) => change == Change::Spent,
-            (Origin::Parked | Origin::InUse, _) => change != Change::Nothing,
+            (Origin::Fresh, _) => change == BucketChange::Spent,
+            (Origin::Parked | Origin::InUse, _) => change != BucketChange::Nothing,
             (Origin::Inherited, Purpose::Charge) => true,
             // Nothing was paid under this quota that could be given back.
             (Origin::Inherited, Purpose::Refund) => false,

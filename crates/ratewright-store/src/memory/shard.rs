@@ -61,7 +61,7 @@ pub(super) trait Visit {
     fn purpose(&self) -> Purpose;
 
     /// Does it, and says what became of the bucket.
-    fn visit<B: Bucket>(self, bucket: &mut B, quota: &Quota, now: Timestamp) -> (Self::Answer, Change);
+    fn visit<B: Bucket>(self, bucket: &mut B, quota: &Quota, now: Timestamp) -> (Self::Answer, BucketChange);
 }
 
 /// What a visit is for.
@@ -77,7 +77,7 @@ pub(super) enum Purpose {
 
 /// What became of a bucket that was visited.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Change {
+pub(super) enum BucketChange {
     /// It is as it was.
     Nothing,
     /// It was changed; if it was never seen before, there was nothing to change.
@@ -157,9 +157,10 @@ impl Shard {
         let mended = bucket.mend(quota, now) && purpose != Purpose::Look;
         let (answer, change) = visit.visit(&mut bucket, quota, now);
         if origin != Origin::InUse {
-            let change = if mended && change == Change::Nothing { Change::Changed } else { change };
+            let change =
+                if mended && change == BucketChange::Nothing { BucketChange::Changed } else { change };
             self.store_for_quota(Slot::pack(id, &bucket, quota), origin, purpose, change, quota, now);
-        } else if mended || change != Change::Nothing {
+        } else if mended || change != BucketChange::Nothing {
             *slot = Slot::pack(id, &bucket, quota);
         }
         answer
@@ -170,7 +171,7 @@ impl Shard {
         let Some((index, slot)) = found else {
             let mut log = SlidingLog::default();
             let (answer, change) = visit.visit(&mut log, quota, now);
-            if change == Change::Spent {
+            if change == BucketChange::Spent {
                 let index = self.free_log();
                 let slot = Slot::pack_log(id, &log, index, quota);
                 self.n_log_bytes += log.n_bytes();
@@ -193,7 +194,7 @@ impl Shard {
         let n_bytes = log.n_bytes();
         let mended = log.mend(quota, now);
         let (answer, change) = visit.visit(log, quota, now);
-        if mended || change != Change::Nothing {
+        if mended || change != BucketChange::Nothing {
             *slot = Slot::pack_log(id, log, index, quota);
         }
         self.n_log_bytes = self.n_log_bytes - n_bytes + log.n_bytes();
