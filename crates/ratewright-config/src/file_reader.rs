@@ -19,7 +19,8 @@ pub trait FileReader {
     /// The files in a folder; None if the path is not a folder. Or why it cannot be listed.
     fn list(&mut self, path: &Path) -> Result<Option<Vec<PathBuf>>, String>;
 
-    /// Why no file can be read, if so: settings that name files are then accepted with a warning.
+    /// Why no file can be read; `None` if files can be read. With a reason, settings that name files are accepted with
+    /// a warning.
     fn unavailable(&self) -> Option<&'static str> {
         None
     }

@@ -1,7 +1,7 @@
 //! `in_flight`: how many requests may be in flight at once.
 //!
-//! Such a policy selects requests and partitions them like any other, but counts only current requests, in this process. Settings on
-//! time, the store or the response have no effect with it and are errors.
+//! A policy with `in_flight` selects requests and partitions them like any other, but counts only current requests, in
+//! this process. Settings about time, the store or the response have no effect with it and are errors.
 
 use ratewright_core::quota::{Algorithm, Rate, WindowStart};
 use ratewright_core::{Micros, Quota};

@@ -1,13 +1,4 @@
 //! The policy file inside a program of your own: its limits, without listeners, gateway and Redis.
-//!
-//! | section | effect |
-//! |---|---|
-//! | `policies`, `exempt`, `enabled`, `api.defaults`, `clients.case` | the limits |
-//! | `routes` | a policy that only routes name applies to queries that name it |
-//! | all others | accepted, so that one file can serve the gateway and your program; only unknown names are errors |
-//!
-//! What would silently not limit is an error: `in_flight`, which only the gateway and the tower layer count, and `store.redis` where the
-//! limiter counts in memory.
 
 use ratewright_core::Policies;
 use ratewright_core::policy::OnFailure;
@@ -25,8 +16,14 @@ const NAMELESS: &str = "<yaml>";
 
 /// Something that a policy file describes.
 ///
-/// It ignores sections of the program, such as `listen`, and warnings, for example of a policy that can never apply. [`Limits`] has the
-/// warnings:
+/// | section | effect |
+/// |---|---|
+/// | `policies`, `exempt`, `enabled`, `api.defaults`, `clients.case`, `store.on_failure` | the limits |
+/// | `store.local.max_keys` | the most keys in memory |
+/// | `routes` | a policy that only routes name applies to queries that name it |
+/// | all others, such as `listen` | accepted and ignored, so that one file can serve the gateway and your program |
+///
+/// Warnings, for example of a policy that can never apply, are dropped; [`Limits`] has them:
 ///
 /// ```
 /// # fn main() -> Result<(), ratewright_config::ConfigErrors> {
@@ -39,7 +36,11 @@ const NAMELESS: &str = "<yaml>";
 /// # }
 /// ```
 pub trait FromYaml: Sized {
-    /// Reads it from the text of a policy file, without environment variables. All errors are reported at once, each with its line.
+    /// Reads it from the text of a policy file, without environment variables.
+    ///
+    /// # Errors
+    /// All errors at once, each with its line: invalid values, unknown names, and settings that would silently not limit. These are
+    /// `in_flight`, which only the gateway and the tower layer enforce, and `store.redis` for a limiter in memory.
     fn from_yaml(text: &str) -> Result<Self, ConfigErrors>;
 }
 
@@ -75,7 +76,7 @@ impl Limits {
         }
     }
 
-    /// Reads a text, and rejects what a [`Limiter`](ratewright_core::Limiter) would silently not limit.
+    /// Reads a text, and rejects settings that a [`Limiter`](ratewright_core::Limiter) would silently not enforce.
     fn of_text(text: &str, is_in_memory: bool) -> Result<Self, ConfigErrors> {
         let files = [nameless(text)];
         let limits = Self::read(&files, &|_| None)?;
@@ -89,7 +90,7 @@ impl Limits {
         }
         if let Some(position) = limits.redis.filter(|_| is_in_memory) {
             let problem = "store.redis is not supported by Limiter::from_yaml, which counts in memory; \
-                 use Policies::from_yaml with a RedisStore, or remove the section";
+                 use Policies::from_yaml and a Failover over a RedisStore, or remove the section";
             errors.push(ConfigError::at(&files, position, problem.to_owned(), true));
         }
         if errors.is_empty() { Ok(limits) } else { Err(ConfigErrors::new(errors)) }

@@ -122,7 +122,7 @@ fn item_name(item: &Node) -> Option<&str> {
 }
 
 impl Reader<'_> {
-    /// All files as one. None if one of them is invalid: it may have what the others lack.
+    /// All files merged into one. None if one of them is invalid: it may have settings that the others lack.
     pub fn merged_file(&mut self) -> Option<File> {
         let mut merged = Node::Null;
         let mut is_complete = true;

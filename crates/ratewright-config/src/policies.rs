@@ -48,7 +48,7 @@ enum Counts {
     InFlight,
 }
 
-/// An override: its name, for whom, how much, and whether it is enforced.
+/// An override: its name, condition, quotas and mode.
 type Other = (Option<String>, Condition, Quotas, Option<Mode>);
 
 /// Everything about a policy that is a single value.
@@ -371,7 +371,7 @@ impl Reader<'_> {
         }
     }
 
-    /// How much an override allows; an empty list if it says nothing of it.
+    /// The quotas of an override; an empty list if it has no quota and no `in_flight`.
     fn other_quotas(&mut self, path: &str, raw: &file::Override, counts: Counts) -> Option<Quotas> {
         match (counts, &raw.quota, &raw.in_flight) {
             (_, None, None) => Some(Vec::new()),

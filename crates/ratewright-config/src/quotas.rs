@@ -110,7 +110,7 @@ impl Reader<'_> {
         })
     }
 
-    /// A variant that one algorithm has. The outer nothing says that something is wrong.
+    /// A variant that one algorithm has. The outer `None` means that the setting is invalid.
     fn variant<T: ConfigValue>(
         &mut self,
         path: &str,

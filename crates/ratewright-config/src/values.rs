@@ -66,7 +66,7 @@ pub enum LogFormat {
 /// How many denials are logged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LogDenials {
-    /// At most so many each second.
+    /// At most this many each second.
     PerSecond(NonZeroU32),
     /// All of them.
     All,

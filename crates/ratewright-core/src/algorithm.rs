@@ -3,22 +3,22 @@
 //! | algorithm | state | never more than |
 //! |---|---|---|
 //! | [`token_bucket`] | when it will be full again | burst + refill, in any stretch of time |
-//! | [`stepped`], a token bucket's other refill | units spent, since when | burst + units × ⌈Δ / window⌉ |
+//! | [`stepped`]: a token bucket that refills in steps | units spent, and the last step | burst + units × ⌈Δ / window⌉ |
 //! | [`leaky_bucket`] | when it will be empty again | burst + leak, in any stretch of time |
 //! | [`sliding_log`] | every charge of the last window | units, in any window |
 //! | [`sliding_counter`] | two counts | less than 2 × units, in any window |
-//! | [`fixed_window`] | one count | 2 × units, in any window; units in each of its own |
+//! | [`fixed_window`] | one count | units, in each of its windows; 2 × units, in any period of that length |
 //!
-//! All share one shape, [`Bucket`]. Charges of one call happen at one instant, and taking *a* then
-//! *b* at one instant is taking *a + b*; so a charge that has others of the same key before it is
-//! judged against the untouched state with those units `ahead` of it. A call is weighed as a whole
-//! before anything moves, without copies and without undoing.
+//! All implement one trait, [`Bucket`]. The charges of one call happen at one instant, and taking *a* then *b* at one
+//! instant equals taking *a + b*. So a charge that follows others of the same key is checked against the unchanged
+//! state, with their units counted as `ahead`. All charges of a call are checked before any state changes, so nothing
+//! is copied or undone.
 //!
-//! Time may stand still, leap, or go back. A clock that is a little behind, by less than a window, finds
-//! things as they are: for that key time stands still. What lies further ahead than it ever could, because
-//! the clock was set back, is mended: pulled back to where it is at its strictest, and stored so at once, or
-//! the key would be shut out until the clock has caught up. Going back can thus make a key wait longer, never
-//! let it spend more.
+//! The clock may stand still, jump forward, or go back. If it is behind a state by less than a window, the state is
+//! used as it is: for that key, time stands still. If the clock was set back further, the state is later than any
+//! charge could have made it, and is repaired: it moves back to the strictest valid value, and is stored at once.
+//! Otherwise the key would be denied until the clock catches up. A clock that goes back can make a key wait longer; it
+//! never lets a key spend more.
 
 pub mod fixed_window;
 pub mod leaky_bucket;
@@ -42,20 +42,20 @@ pub struct Demand {
     pub patience: Micros,
 }
 
-/// Whether a demand can be met.
+/// Whether a demand fits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fit {
-    /// It can; the query may proceed after `wait`.
+    /// It fits; the query may proceed after `wait`.
     Fits {
         /// Zero, unless the quota is a queue.
         wait: Micros,
     },
-    /// It can at the earliest after `retry_after`, if no other query spends; not a microsecond earlier.
+    /// It does not fit now. It fits after `retry_after` if no other query spends, and not a microsecond earlier.
     Short {
         /// The shortest wait after which it fits.
         retry_after: Micros,
     },
-    /// It asks for more than there can ever be.
+    /// It exceeds the capacity, so it never fits.
     Never,
 }
 
@@ -64,44 +64,45 @@ pub enum Fit {
 pub struct Charged {
     /// How it fitted.
     pub fit: Fit,
-    /// The units that were counted, if it was spent.
+    /// The units that were counted; `None` if the charge spends nothing.
     pub counted: Option<u32>,
     /// What is left.
     pub level: Level,
 }
 
-/// What is left, and when more will be.
+/// How many units remain, and when more return.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Level {
     /// Whole units that could be spent now.
     pub remaining: u32,
-    /// For a bucket, until it is full again; for a window, until it or its oldest entry leaves. Zero
-    /// if nothing is spent.
+    /// For a bucket, the time until it is full again; for a window, until it ends or its oldest entry expires. Zero if
+    /// nothing is spent.
     pub reset_after: Micros,
 }
 
 /// The state behind one key.
 ///
-/// Each function takes the time, and none assumes that it moved forward since the last call. A store calls
-/// [`mend`](Bucket::mend) before any other.
+/// Each function takes the current time, and none assumes that it is later than in the last call. A store calls
+/// [`mend`](Bucket::mend) before any other function.
 pub trait Bucket {
-    /// Pulls back a state that lies further ahead than it ever could, and returns whether it did. The
-    /// store must keep the mended state even if the charge is denied.
+    /// Repairs a state that is later than any charge could have made it, because the clock was set back. Returns
+    /// whether it did. The store must keep the repaired state even if the charge is denied.
     fn mend(&mut self, quota: &Quota, now: Timestamp) -> bool;
 
-    /// Weighs a demand. Changes nothing. A demand for nothing fits unless the bucket is past its limit.
+    /// Checks whether a demand fits. Changes nothing. A demand for zero units fits unless the bucket is past its limit.
     fn fit(&self, quota: &Quota, demand: Demand, now: Timestamp) -> Fit;
 
-    /// Spends `cost` units, whether they fit or not, and returns how many of them were counted: all, unless
-    /// the state would get deeper than two capacities.
+    /// Spends `cost` units, whether they fit or not, and returns how many of them were counted: all, unless more than
+    /// twice the capacity would be spent.
     fn spend(&mut self, quota: &Quota, cost: u32, now: Timestamp) -> u32;
 
-    /// Gives back what time has not yet repaid of `cost` units that were spent at `paid_at`. Nothing, while
-    /// the bucket is past its limit: units beyond two capacities were not counted, and must not be given back
-    /// in the guise of others; nor if `paid_at` lies ahead, where it is unknown what time has repaid.
+    /// Refunds those of `cost` units, spent at `paid_at`, that have not returned by themselves. Refunds nothing while
+    /// the bucket is past its limit: units beyond twice the capacity were not counted, and must not be refunded in
+    /// place of counted ones. Refunds nothing if `paid_at` is in the future, because it is then unknown how many units
+    /// have returned.
     fn refund(&mut self, quota: &Quota, cost: u32, paid_at: Timestamp, now: Timestamp);
 
-    /// Weighs a demand and, if `act` then spends, spends it: all that a call with a single charge needs.
+    /// Checks whether a demand fits, and spends it if `act` says so: all that a call with a single charge needs.
     fn charge(&mut self, quota: &Quota, demand: Demand, act: Act, now: Timestamp) -> Charged
     where
         Self: Sized,
@@ -112,7 +113,7 @@ pub trait Bucket {
     /// What is left.
     fn level(&self, quota: &Quota, now: Timestamp) -> Level;
 
-    /// From when on this state means the same as none. Losing it then loses nothing.
+    /// When this state becomes equivalent to no state. From then on it can be dropped.
     fn gone_at(&self, quota: &Quota) -> Timestamp;
 }
 

@@ -1,4 +1,4 @@
-//! The decision: a verdict, with the standings that it rests on.
+//! The decision: a verdict, and the standings that it is based on.
 //!
 //! A [`Decision`] keeps the rule set that it was made under, so a response can name its policies even after a reload.
 
@@ -13,7 +13,7 @@ use crate::quantity::Micros;
 use crate::shared_policies::LoadedPolicies;
 use crate::standing::{Basis, Outcome, Standing, Standings};
 
-/// The result of a query: a verdict, and how each charged key stands.
+/// The result of a query: a verdict, and the standing of each charged key.
 ///
 /// See [`Limiter`](crate::Limiter) for an example.
 #[derive(Debug)]
@@ -80,7 +80,7 @@ impl Decision {
         self.verdict
     }
 
-    /// How each charged key stands, with its policy and limit, in the order of selection.
+    /// The standing of each charged key, with its policy and limit, in the order of selection.
     pub fn standings(&self) -> impl Iterator<Item = (&Policy, &Limit, &Standing)> {
         self.standings.iter().filter_map(|standing| {
             let (policy, limit) = self.policies.limit(standing.limit)?;
@@ -88,12 +88,12 @@ impl Decision {
         })
     }
 
-    /// The least firm basis of all standings. `None` if no store was asked.
+    /// The least reliable basis of all standings. `None` if no store was called.
     pub fn basis(&self) -> Option<Basis> {
         self.standings.iter().map(|standing| standing.basis).max()
     }
 
-    /// The policy that denied because the query cannot be counted, and why. No store was asked.
+    /// The policy that denied the query because it cannot be counted, and the reason. No store was called.
     pub fn refused(&self) -> Option<(&Policy, UncountableReason)> {
         self.policies.refused(self.refused?)
     }
@@ -162,7 +162,8 @@ impl Decision {
         (!limits.is_empty()).then(|| OpenCharges { policies: Arc::clone(&self.policies), limits })
     }
 
-    /// The same decision, for keeping it longer than one request. Few loaded rule sets at a time are cheap to read; this frees one.
+    /// The same decision, to be kept longer than one request. Only a few rule sets can be loaded cheaply at a time;
+    /// this releases one.
     #[must_use]
     pub fn kept(mut self) -> Self {
         self.policies = self.policies.kept();

@@ -4,7 +4,7 @@
 //! for each. No decision waits for it, so it may allocate.
 //!
 //! # Laws
-//! - The policies that [`Policies::explain`] finds to apply are those that [`Policies::select`] charges.
+//! - The policies that [`Policies::explain`] reports as applying are those that [`Policies::select`] charges.
 
 use smallvec::SmallVec;
 
@@ -36,7 +36,7 @@ pub enum Finding<'a> {
     Refused(UncountableReason),
     /// The query is exempt by this condition.
     Exempt(&'a Condition),
-    /// Only routes and callers that name the policy are limited by it, and this query does not.
+    /// The policy applies only to queries that name it, and this query does not.
     NotNamed,
     /// Its condition does not hold.
     NotCovered(Vec<FailedTest<'a>>),
@@ -45,7 +45,7 @@ pub enum Finding<'a> {
         /// That policy.
         by: &'a str,
     },
-    /// It covers GET, and a later one of its group names HEAD.
+    /// The policy covers HEAD only because it covers GET, and a later policy of its group names HEAD.
     HeadTaken,
     /// The query lacks attributes of the policy's partition.
     Missing(Vec<AttributeName<&'a str>>),

@@ -10,12 +10,12 @@
 //! | looks | [`Act::Look`] | if it would not fit |
 //! | gives back | [`Act::Record`] of 0, then a refund | never |
 //!
-//! A policy in shadow mode never denies. A limit of zero always does, and asks no store.
+//! A policy in shadow mode never denies. A limit of zero always denies, without a call to the store.
 //!
 //! # Laws
-//! - The decision makes one call to the store. What that call could not know follows it:
+//! - The decision makes one call to the store. Corrections that depend on its result follow:
 //!   [`Limiter::correct`](crate::Limiter::correct).
-//! - A denied request charges nothing but what its queries record.
+//! - A denied request is charged only for its queries that record.
 //! - The observer sees one decision, or none if no query has a limit.
 //!
 //! [`Act::Take`]: crate::store::Act::Take
@@ -46,14 +46,14 @@ pub struct JointQuery<'a> {
     pub quota: JointQuota<'a>,
     /// Whether it denies the request by itself.
     pub veto: Veto,
-    /// Units that it gives back. A query that gives back records 0 units, or looks at 0 if it gives back none.
+    /// Units that it refunds. A query with a refund records 0 units, or looks at 0 if there is nothing to refund.
     pub gives_back: Option<GiveBack>,
 }
 
 /// Which quota a query is charged under.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum JointQuota<'a> {
-    /// That of each limit that the query selects.
+    /// The quota of each limit that the query selects.
     OfPolicy,
     /// This one, in place of the policy's.
     Instead(&'a Quota),
@@ -79,13 +79,13 @@ pub enum GiveBack {
     Always(u32),
 }
 
-/// What holds for all queries of a request.
+/// Settings for all queries of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct JointTerms {
     /// Whether the request can be denied. In shadow mode it is charged as if it could.
     pub mode: Mode,
-    /// True if the request reports what a response has cost that was already sent. The verdict says whether it is past a
-    /// limit; the observer sees no denial.
+    /// True if the request reports the cost of a response that was already sent. The verdict says whether a limit is
+    /// exceeded; the observer sees no denial.
     pub is_report: bool,
 }
 
@@ -119,12 +119,12 @@ impl JointDecision {
         self.verdict
     }
 
-    /// True if the query of this number is over its limit. False in shadow mode, and for a query that gives back.
+    /// True if the query of this number is over its limit. False in shadow mode, and for a query that refunds.
     pub fn is_over(&self, number: usize) -> bool {
         self.members.get(number).is_some_and(|member| member.is_over)
     }
 
-    /// How the keys of one query stand after its corrections, with policy and limit, in the order of selection.
+    /// The standings of one query after its corrections, with policy and limit, in the order of selection.
     pub fn standings(&self, number: usize) -> impl Iterator<Item = (&Policy, &Limit, &Standing)> {
         let end = |number: usize| self.members.get(number).map_or(0, |member| member.end);
         let begin = number.checked_sub(1).map_or(0, end);

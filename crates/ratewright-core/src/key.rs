@@ -3,8 +3,8 @@
 //! A [`BucketName`] belongs to the policy and is made once; a [`Key`] adds the attributes of one query and
 //! only borrows. Two keys are the same if and only if their names and partition values are.
 //!
-//! The name covers policy, override, algorithm with its variant, the quota's own name if the policy has several,
-//! and for windows the window. It does not cover rate and burst: what was spent stays spent when a limit is
+//! The name includes the policy, the override, the algorithm with its variant, the quota's own name if the policy has
+//! several, and for windows the window. It does not include rate and burst, so spent units stay spent when a limit is
 //! changed, while state of another algorithm is never misread.
 
 use std::fmt;
@@ -17,7 +17,7 @@ use crate::quantity::Micros;
 use crate::query::{Attribute, AttributeName};
 use crate::quota::{Algorithm, Quota};
 
-/// The part of a key that all clients of a limit share, and which attributes make the rest.
+/// The part of a key that all clients of a limit share, and the attributes that make up the rest.
 #[derive(Clone, PartialEq, Eq)]
 pub struct BucketName {
     policy: String,
@@ -31,8 +31,8 @@ pub struct BucketName {
 
 /// One part of a partition: an attribute, or the first that a query has of several.
 ///
-/// Values of several attributes could be equal, and a user named like an address would share that address' bucket. So a
-/// value of such a part carries the name of its attribute: `user:anna`, `ip:10.0.0.1`.
+/// Values of several attributes could be equal, and a user named like an address would share that address' bucket. So
+/// if a part has several attributes, its value carries the name of the attribute: `user:anna`, `ip:10.0.0.1`.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Part {
     first: AttributeName<String>,
@@ -48,7 +48,7 @@ pub struct Value<'a> {
     pub text: &'a str,
 }
 
-/// The name of one bucket. Borrows until a store needs more.
+/// The name of one bucket, borrowed from its policy and query.
 #[derive(Clone, Copy)]
 pub struct Key<'a> {
     name: &'a BucketName,

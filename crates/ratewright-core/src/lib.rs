@@ -7,9 +7,10 @@
 //!      (entrypoint)        (policies)         (store)            (limiter)       (entrypoint)
 //! ```
 //!
-//! An entrypoint describes the request as a [`Query`]. The [`Policies`] that apply each charge one bucket: its
-//! [`Key`](store::Key) is the policy and the client. The [`Store`] applies all charges or none, and returns how each key
-//! stands: what is left, and when more will be. One denied charge denies the query, unless its policy is in shadow mode.
+//! An entrypoint describes the request as a [`Query`]. Each of the [`Policies`] that applies charges one bucket; its
+//! [`Key`](store::Key) combines the policy and the client. The [`Store`] applies all charges or none, and returns a
+//! standing for each key: the units left, and when more return. One denied charge denies the query, unless its policy
+//! is in shadow mode.
 //!
 //! # Layout, in reading order
 //! - [`Limiter`]: the whole engine on one screen. [`joint`]: several queries that are decided together.

@@ -87,7 +87,7 @@ impl<S: Store<Error = Infallible>, O: Observe> Limiter<S, O> {
         Self { policies: SharedPolicies::new(Arc::new(policies)), store, observer }
     }
 
-    /// Decides one query. It cannot fail: a store that may not reply is wrapped by one that decides what happens then.
+    /// Decides one query. It cannot fail: a store that may not reply must be wrapped in one that defines the fallback.
     #[inline(always)]
     pub async fn decide(&self, query: &Query<'_>) -> Decision {
         let mut decision = Decision::under(self.policies.load());
@@ -156,8 +156,9 @@ impl<S: Store<Error = Infallible>, O: Observe> Limiter<S, O> {
         ExtraCharge::Denied { retry_after: decision.retry_after() }
     }
 
-    /// Refunds what a decision charged, as far as time has not repaid it. `query` is the one that was decided. If the quota has
-    /// changed since, nothing is refunded: a unit of the old quota has no value under the new one.
+    /// Refunds the units that a decision charged, without those that have returned by themselves. `query` is the one
+    /// that was decided. If the quota has changed since, nothing is refunded: a unit of the old quota has no value
+    /// under the new one.
     pub async fn refund(&self, query: &Query<'_>, mut decision: Decision) {
         self.refund_where(query, &mut decision, |_| true).await;
     }
@@ -210,8 +211,8 @@ impl<S: Store<Error = Infallible>, O: Observe> Limiter<S, O> {
         n_refunded
     }
 
-    /// Forgets the buckets that a query would be charged to. Returns where: in the store that all instances share, or only in
-    /// this instance.
+    /// Deletes the buckets that a query would be charged to. Returns where they were deleted: in the store that all
+    /// instances share, or only in this instance.
     pub async fn reset(&self, query: &Query<'_>) -> Basis {
         self.reset_under(&self.policies.load(), query).await
     }
@@ -245,7 +246,7 @@ impl<S: Store<Error = Infallible>, O: Observe> Limiter<S, O> {
         self.policies.load_full()
     }
 
-    /// Puts another rule set in force, for every query that is not being decided yet. Buckets stay.
+    /// Replaces the rule set for all later queries. Buckets are kept.
     pub fn swap(&self, policies: Policies) {
         self.policies.store(Arc::new(policies));
     }

@@ -5,15 +5,15 @@
 //!   /api/*/items         one segment in between
 //!   /api/orders/**       /api/orders and all below it
 //!   /a/**/b              /a/b too: between two slashes ** may be nothing
-//!   **/login**           whatever has /login in it
+//!   **/login**           anything that contains /login
 //! ```
 //!
-//! What a segment is depends on the value: a path has slashes, a host has dots, a user's name has none, and
-//! there both mean the same.
+//! The separator of segments depends on the value: a slash in a path, a dot in a host. A user's name has no segments,
+//! so `*` and `**` mean the same there.
 //!
-//! A pattern is a little automaton whose states are its own positions. All positions that are possible are
-//! walked at once, so the work is at most length times length, whatever a client sends. The usual shapes need no
-//! automaton, and are compared as plain text.
+//! A pattern is a small automaton, and its states are the positions in the pattern. All possible positions are followed
+//! at once, so the work is at most the pattern's length times the value's length, whatever a client sends. Common
+//! shapes need no automaton, and are compared as plain text.
 
 use std::fmt;
 
@@ -108,10 +108,11 @@ impl Pattern {
         &self.text
     }
 
-    /// True if it matches everything that the other pattern does. May be false although it does.
+    /// True if it certainly matches everything that the other pattern matches. May be false although it does.
     ///
-    /// A star that matches a letter which stands in no pattern matches any text in its place. So it is enough to try the other's text
-    /// with such letters for its stars; for `**`, with more segments than this pattern has stars.
+    /// A star that matches a letter used in no pattern matches any text in its place. So it is enough to match the
+    /// other pattern's text with that letter in place of each `*`, and with more segments than this pattern has stars
+    /// in place of each `**`.
     pub fn includes(&self, other: &Self) -> bool {
         const LETTER: &str = "\u{1}";
         if self.separator != other.separator || self.text.contains(LETTER) || other.text.contains(LETTER) {

@@ -1,8 +1,9 @@
 //! A policy: a named rule, and everything that a policy file says about it.
 //!
-//! A policy has a selector (which queries it covers), a partition (which attributes give each client its own bucket), one or more quotas,
-//! a cost and a mode. Overrides change quotas or mode for some queries: the first whose condition holds applies. An override with quotas
-//! has its own buckets, so no quota repays what another granted; their names come from its name or its condition, never from its position.
+//! A policy has a selector (which queries it covers), a partition (which attributes give each client its own bucket),
+//! one or more quotas, a cost and a mode. Overrides change quotas or mode for some queries: the first one with a
+//! matching condition applies. An override with quotas has its own buckets, so units spent under one quota never return
+//! under another. The buckets are named after the override's name or condition, never after its position.
 
 mod cost;
 
@@ -107,7 +108,7 @@ pub struct OverrideTerms<'a> {
     pub name: &'a str,
     /// The queries that it applies to.
     pub condition: &'a Condition,
-    /// The quotas, all of which must be met. `None`: the policy's own.
+    /// The quotas; a query must fit all of them. `None`: the policy's own.
     pub limits: Option<&'a [Limit]>,
     /// Its mode. `None`: the policy's own.
     pub mode: Option<Mode>,
@@ -150,13 +151,14 @@ impl Policy {
         })
     }
 
-    /// Gives each combination of values of these attributes a bucket of its own.
+    /// Gives each combination of values of these attributes its own bucket. A query without one of them is not limited by this
+    /// policy, unless [`with_missing`](Self::with_missing) says otherwise.
     #[must_use]
     pub fn by(self, attributes: &[AttributeName<&str>]) -> Self {
         self.with_partition(attributes.iter().map(|name| Part::from(*name)).collect())
     }
 
-    /// Gives each combination of values of these parts a bucket of its own.
+    /// Gives each combination of values of these parts its own bucket.
     #[must_use]
     pub fn with_partition(mut self, partition: Vec<Part>) -> Self {
         for limit in &mut self.limits {
@@ -173,7 +175,7 @@ impl Policy {
         self
     }
 
-    /// Sets what happens to a query without an attribute of the partition.
+    /// Sets what happens to a query without an attribute of the partition. Default: [`Missing::Skip`], the policy does not limit it.
     #[must_use]
     pub fn with_missing(mut self, missing: Missing) -> Self {
         self.missing = missing;
@@ -187,7 +189,7 @@ impl Policy {
         self
     }
 
-    /// Puts it into a group, of which only the first policy that covers a query applies.
+    /// Adds it to a group. Of a group, only the first policy that covers a query applies.
     #[must_use]
     pub fn with_group(mut self, group: &str) -> Self {
         self.group = Some(group.to_owned());
@@ -203,7 +205,7 @@ impl Policy {
         self
     }
 
-    /// Adds a second quota, which must be met too. Its name is part of the names of its buckets.
+    /// Adds another quota; a query must fit all of them. The quota's name is part of the names of its buckets.
     #[must_use]
     pub fn and(mut self, quota_name: &str, quota: Quota) -> Self {
         debug_assert!(
@@ -309,7 +311,7 @@ impl Policy {
         self.mode
     }
 
-    /// The quotas, all of which must be met, where no override says otherwise.
+    /// The quotas, unless an override applies. A query must fit all of them.
     pub fn limits(&self) -> &[Limit] {
         &self.limits[..self.n_own]
     }

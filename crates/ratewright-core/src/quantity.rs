@@ -11,11 +11,11 @@
 //! [`Moment`] and a [`Span`] carry `part / over` of a microsecond, where `over` is the quota's own
 //! denominator. So nothing is rounded until a result leaves, and then in one place: [`Span::ceil`].
 //!
-//! Every integer stays below 2^53 ([`TIME_MAX`]), so that Redis' Lua, which has only doubles, can
-//! hold them too. Time therefore ends, in June 2255. A bucket owes nothing beyond that: as the end comes nearer
-//! than a full refill it holds less than its burst, so that it is strict, never generous, and the same everywhere.
-//! Until two refills before the end nothing of this shows: with a refill of a year until 2253, with the longest
-//! there is, a hundred years, until 2055.
+//! Every integer stays below 2^53 ([`TIME_MAX`]), so that Redis' Lua, which has only doubles, can hold them too. Time
+//! therefore ends in June 2255, and no bucket refills later than that. When less than a full refill is left until the
+//! end, a bucket holds less than its burst: it is too strict, never too generous, in every store. This has no effect
+//! until two refills before the end: until 2253 with a refill of one year, until 2055 with the longest one, a hundred
+//! years.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -70,7 +70,7 @@ impl Timestamp {
         self.0
     }
 
-    /// How long ago `earlier` was; zero if it lies ahead.
+    /// How long ago `earlier` was; zero if it is in the future.
     #[inline(always)]
     pub const fn since(self, earlier: Self) -> Micros {
         Micros(self.0.saturating_sub(earlier.0))
@@ -110,7 +110,7 @@ impl Micros {
     /// No time at all.
     pub const ZERO: Self = Self(0);
 
-    /// The longest duration there is; as a patience, "I will wait for ever".
+    /// The longest duration; as a patience, it means to wait without limit.
     pub const MAX: Self = Self(TIME_MAX);
 
     /// The given number of microseconds, at most [`TIME_MAX`].
@@ -176,8 +176,8 @@ impl fmt::Debug for Micros {
 // === impl Moment ===
 
 impl Moment {
-    /// A moment from its stored parts. A fraction of one or more, which no moment has, is rounded up
-    /// to the next microsecond: state that somebody tampered with makes us strict, never generous.
+    /// A moment from its stored parts. An invalid fraction, of one or more, is rounded up to the next microsecond:
+    /// modified state makes a bucket stricter, never more generous.
     #[inline(always)]
     pub fn from_parts(micros: u64, part: u32, over: u32) -> Self {
         let sound = Self { micros: micros.min(TIME_MAX), part, over };

@@ -30,9 +30,10 @@ use crate::quantity::Micros;
 pub struct Query<'a> {
     /// Which policies may apply.
     pub select: Select<'a>,
-    /// What is known about the request. An attribute with several readings appears once for each.
+    /// What is known about the request. A policy that partitions by an attribute which is missing here does not limit the query, unless
+    /// its `missing` says otherwise. An attribute with several readings appears once for each.
     pub attributes: &'a [Attribute<'a>],
-    /// The client's full address. The attribute `Ip` may be its network: it names the bucket.
+    /// The client's full address, for conditions by network and for logs. The attribute `Ip` names the bucket; it may be a network.
     pub address: Option<IpAddr>,
     /// Whether to spend, record or look, and how many units.
     pub ask: Ask,
@@ -55,7 +56,7 @@ pub enum Entrypoint {
     Grpc,
     /// The same service over JSON.
     Json,
-    /// The layer inside another program.
+    /// A program of your own: the tower layer, or direct calls.
     Tower,
 }
 
@@ -83,7 +84,7 @@ impl<T: fmt::Debug + fmt::Display + Sync> RequestId for T {}
 /// Which policies may apply to a query.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Select<'a> {
-    /// Those whose selectors cover it, and these by name. An exempt query falls under none.
+    /// Policies with selectors that cover the query, and these by name. None of them applies to an exempt query.
     Covering(&'a [&'a str]),
     /// The same for a query with several values of an attribute, because the upstream may read any of them. A policy covers the query
     /// if it covers one of the readings, and charges each; an exemption must hold for all.
@@ -104,10 +105,11 @@ pub struct Attribute<'a> {
 }
 
 impl Attribute<'_> {
-    /// Marks an attribute that the request has but that cannot be read reliably: a refused token, bytes that are not text, or a name or
-    /// value that parsers read differently. It may stand beside readable values. Policies that count by it use the client's address
-    /// instead, or deny with `missing: deny`. It matches every condition in `when` (where an attribute says who the client is, only if the
-    /// policy counts by client), but no override and no exemption.
+    /// Marks an attribute that the request has but that cannot be read reliably: a refused token, bytes that are not
+    /// text, or a name or value that parsers read differently. It may appear together with readable values. Policies
+    /// that count by it use the client's address instead, or deny with `missing: deny`. It matches every condition in
+    /// `when` (if the attribute identifies the client, only for policies that count by client), but no override and no
+    /// exemption.
     ///
     /// No other value contains a NUL.
     pub const UNREADABLE: &'static str = "\0";
@@ -118,7 +120,7 @@ impl Attribute<'_> {
     /// Marks an attribute with too many values. It matches every condition but no exemption; policies that use it deny the request.
     pub const TOO_MANY: &'static str = "\0\0\0";
 
-    /// True if the value is one that the request has.
+    /// True if the value is one that the request has, and not one of these markers.
     #[inline(always)]
     pub fn is_readable(&self) -> bool {
         !self.value.starts_with('\0')
@@ -253,7 +255,7 @@ impl<S: AsRef<str>> AttributeName<S> {
         }
     }
 
-    /// What separates the segments of its values, within which a single `*` stays.
+    /// The separator of the segments in its values. A single `*` does not cross it.
     pub const fn separator(&self) -> Option<u8> {
         match self {
             Self::Path => Some(b'/'),

@@ -8,8 +8,8 @@
 //!   3/s,  burst 3      over = 3    lap = 1,000,000 µs  one unit 333,333⅓ µs     full in 1 s
 //! ```
 //!
-//! An impossible quota cannot be built: no zero, nothing that takes over 100 years to refill, no log
-//! that would not fit in memory.
+//! Invalid quotas cannot be built: zero units, a refill that takes over 100 years, or a log that does not fit in
+//! memory.
 
 mod shorthand;
 
@@ -184,7 +184,7 @@ impl Quota {
     /// A quota of `rate`, counted by `algorithm`. A bucket's burst is the rate's units.
     ///
     /// # Errors
-    /// If the algorithm cannot hold so many units, or a full refill takes over 100 years.
+    /// If the algorithm does not support that many units, or a full refill takes over 100 years.
     pub fn new(algorithm: Algorithm, rate: Rate) -> Result<Self, QuotaError> {
         let (units, window) = (rate.units(), rate.window().as_micros());
         if algorithm == Algorithm::SlidingWindow && units.get() > Self::LOG_UNITS_MAX {
@@ -292,8 +292,8 @@ impl Quota {
         shared.clone().with_burst(cut(self.capacity)).unwrap_or(shared)
     }
 
-    /// A number below 2^[`TAG_BITS`](Self::TAG_BITS) that differs between quotas: the same stored state means something else under
-    /// another quota. Zero for windows, whose counts mean the same.
+    /// A number below 2^[`TAG_BITS`](Self::TAG_BITS) that differs between quotas, because the same stored state means
+    /// something else under another quota. Zero for windows: their counts mean the same under every quota.
     #[inline(always)]
     pub fn tag(&self) -> u32 {
         self.tag
@@ -365,12 +365,12 @@ impl Quota {
         u32::try_from(units).unwrap_or(u32::MAX)
     }
 
-    /// The grain of the sliding window counter's weights, chosen so that units × ticks < 2^52.
+    /// The resolution of the sliding window counter's weights, chosen so that units × ticks < 2^52.
     pub fn tick(&self) -> u64 {
         self.tick
     }
 
-    /// No state may be deeper than this many units: two capacities, or what a count can hold.
+    /// The most units that a state counts as spent: twice the capacity, or the largest count.
     pub fn deepest(&self) -> u32 {
         self.capacity.get().saturating_mul(2)
     }

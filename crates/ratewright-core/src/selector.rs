@@ -153,8 +153,8 @@ impl Condition {
         worst
     }
 
-    /// True if it holds because of a test that names the method HEAD. Where another holds only because HEAD is a kind of GET, this
-    /// one is meant.
+    /// True if it holds because a test names the method HEAD. It then takes precedence over a condition that holds only
+    /// because HEAD is a kind of GET.
     pub(crate) fn names_head(&self, query: &Query<'_>) -> bool {
         let names = |test: &Test| match test {
             Test::Fits(AttributeName::Method, patterns) => {
@@ -221,7 +221,7 @@ impl Condition {
         format!("{:016x}", hasher.finish())
     }
 
-    /// What is tested, as policy files write it: an attribute, and the patterns or networks of which it must fit one.
+    /// The tests, as policy files write them: an attribute, and its patterns or networks. One of them must match.
     pub fn tests(&self) -> impl Iterator<Item = (AttributeName<&str>, Vec<String>)> {
         self.tests.iter().map(|test| match test {
             Test::Fits(name, patterns) => {
@@ -231,7 +231,7 @@ impl Condition {
         })
     }
 
-    /// For each test that can be an anchor, the anchors of which a query has at least one if it holds.
+    /// For each test that can be an anchor, its anchors: if the test holds, the query has at least one of them.
     fn anchors(&self) -> impl Iterator<Item = Vec<Anchor>> {
         self.tests.iter().filter_map(|test| match test {
             Test::Fits(name, patterns) => {

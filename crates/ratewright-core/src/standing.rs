@@ -1,4 +1,4 @@
-//! The standing: what is left under a key after a charge, and when more will be.
+//! The standing: the units left under a key after a charge, and when more return.
 
 use crate::algorithm::{Fit, Level};
 use crate::charge::{Charge, OnFailure};
@@ -7,7 +7,7 @@ use crate::policies::LimitId;
 use crate::quantity::{Micros, Timestamp};
 use crate::quota::Quota;
 
-/// How one key stands after one charge.
+/// The units left under one key after one charge.
 #[derive(PartialEq, Eq, Debug)]
 pub struct Standing {
     /// The limit that charged, within the rule set that selected it.
@@ -16,7 +16,7 @@ pub struct Standing {
     pub outcome: Outcome,
     /// Whole units that could be spent now.
     pub remaining: u32,
-    /// For a bucket, until it is full again; for a window, until it or its oldest entry leaves.
+    /// For a bucket, the time until it is full again; for a window, until it ends or its oldest entry expires.
     pub reset_after: Micros,
     /// An allowed query may proceed after this time. Zero, unless the quota is a queue.
     pub wait: Micros,
@@ -27,7 +27,7 @@ pub struct Standing {
 /// What happened to a charge.
 #[derive(PartialEq, Eq, Debug)]
 pub enum Outcome {
-    /// It was spent.
+    /// The units were spent.
     Charged(Receipt),
     /// It would fit, but was not spent: it only looked, or another charge vetoed.
     WouldPass,
@@ -36,7 +36,7 @@ pub enum Outcome {
         /// The shortest wait after which it fits.
         retry_after: Micros,
     },
-    /// It asks for more than there can ever be.
+    /// It exceeds the quota's capacity, so it never fits.
     Never,
     /// The store did not reply; the basis says whether the query passes.
     Unknown,
@@ -53,16 +53,16 @@ pub struct Receipt {
     pub is_past: bool,
 }
 
-/// Where a standing comes from, the firmest first.
+/// What a standing is based on, the most reliable first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Basis {
     /// The store that all instances share.
     Shared,
     /// This instance's memory.
     Local,
-    /// Nothing: the store did not reply, and the policy allows then.
+    /// No store: it did not reply, and the policy's `on_failure` is open.
     FailOpen,
-    /// Nothing: the store did not reply, and the policy denies then.
+    /// No store: it did not reply, and the policy's `on_failure` is closed.
     FailClosed,
 }
 

@@ -14,27 +14,26 @@ pub use crate::standing::{Basis, Outcome, Receipt, Standing, Standings};
 ///
 /// [`Limiter`](crate::Limiter) has an example of a store.
 pub trait Store: Send + Sync {
-    /// Why the store may not reply. A [`Limiter`](crate::Limiter) needs a store that always replies, so whose error is
+    /// Why the store may not reply. A [`Limiter`](crate::Limiter) needs a store that always replies: its error type is
     /// [`Infallible`](std::convert::Infallible).
     type Error: std::error::Error + Send + Sync + 'static;
 
     /// Applies `charges` in one step and adds one standing for each, in their order. Without charges it does nothing.
     ///
-    /// All or nothing: if any charge vetoes, no bucket moves. Charges of equal keys are judged in
-    /// order, each with those before it counted. Dropping the future may leave the charges applied or
-    /// not, but never in part.
+    /// All or nothing: if any charge vetoes, no bucket changes. Charges with the same key are checked in order, each
+    /// with the ones before it counted. Dropping the future may leave the charges applied or not, but never in part.
     fn apply(
         &self,
         charges: &[Charge<'_>],
         standings: &mut Standings,
     ) -> impl Future<Output = Result<(), Self::Error>> + Send;
 
-    /// Refunds charges of this store's basis, as far as time has not repaid them. It never allows more than if they had not been
-    /// charged, unless the bucket was forgotten meanwhile, by a reset or to free memory.
-    /// Returns how many were refunded, without those refunded before or with another basis.
+    /// Refunds charges that were made with this store's basis, without units that have returned by themselves. It never
+    /// allows more than if they had not been charged, unless the bucket was deleted meanwhile, by a reset or to free
+    /// memory. Returns how many were refunded, without those refunded before or made with another basis.
     fn refund(&self, refunds: &[Refund<'_>]) -> impl Future<Output = Result<usize, Self::Error>> + Send;
 
-    /// Forgets the buckets, so their keys are as new. Returns the basis.
+    /// Deletes the buckets, so that their keys have their full quota again. Returns the basis.
     fn reset(&self, keys: &[Key<'_>]) -> impl Future<Output = Result<Basis, Self::Error>> + Send;
 
     /// True if no future of this store is ever pending: each is ready at the first poll, so a caller need not keep it.

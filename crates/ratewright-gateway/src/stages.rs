@@ -1,4 +1,4 @@
-//! The stages of a request, from the outside in. Each stage is a file of its own.
+//! The stages of a request, from the outside in.
 //!
 //! ```text
 //!   1  metrics    count by status, duration, requests in flight   metrics.rs, access_log.rs

@@ -14,6 +14,7 @@ use crate::problem::Problem;
 
 /// Which identities to trust, and what responses carry.
 #[non_exhaustive]
+#[derive(Clone)]
 pub struct Dialect {
     /// Which identities to trust.
     pub rules: IdentityRules,
@@ -22,7 +23,7 @@ pub struct Dialect {
     /// The type of a denial, a URI in which `{name}` stands for the policy.
     pub problem_type: String,
     /// Called when a token was signed with an unknown key: a newer key set may exist.
-    pub unknown_key: Option<Box<dyn Fn() + Send + Sync>>,
+    pub unknown_key: Option<Arc<dyn Fn() + Send + Sync>>,
 }
 
 /// The current dialect, shared by all entrypoints.
@@ -78,7 +79,7 @@ impl Dialect {
 
     /// Sets `unknown_key`: called when a token was signed with an unknown key: a newer key set may exist.
     #[must_use]
-    pub fn unknown_key(mut self, unknown_key: Option<Box<dyn Fn() + Send + Sync>>) -> Self {
+    pub fn unknown_key(mut self, unknown_key: Option<Arc<dyn Fn() + Send + Sync>>) -> Self {
         self.unknown_key = unknown_key;
         self
     }

@@ -1,4 +1,4 @@
-//! A listener: from the kernel's queue of connections to a stream on which HTTP begins, and to the end of the last one.
+//! A listener: accepts connections, prepares them for HTTP, and drains them when it stops.
 //!
 //! ```text
 //!   accept ─► slot free? total, per client ─► [shortest queue] ─► task: [PROXY protocol] ─► [TLS] ─► the entrypoint's
@@ -57,7 +57,7 @@ pub struct ListenerOptions {
     pub alpn: Alpn,
     /// What happens to new connections while all slots are taken.
     pub when_full: WhenFull,
-    /// How long a client may take no byte of what is written to it.
+    /// How long a write to a client may make no progress.
     pub write_timeout: Duration,
     /// How long requests in flight may take after draining begins.
     pub drain_timeout: Duration,
@@ -72,7 +72,7 @@ pub enum WhenFull {
     Close,
 }
 
-/// What a listener allows. It is asked for each connection, so that a reload applies to the next one.
+/// The limits of a listener. They are read for each connection, so that a reload applies to the next one.
 pub trait ConnectionLimits: Send + Sync {
     /// The most connections.
     fn connections_max(&self) -> usize;
@@ -80,7 +80,7 @@ pub trait ConnectionLimits: Send + Sync {
     /// Time for the PROXY protocol header, and for the TLS handshake.
     fn handshake_timeout(&self) -> Duration;
 
-    /// The client to whom an address belongs. None: connections are not counted by client.
+    /// The client that an address belongs to. None: connections are not counted by client.
     fn client(&self, _address: IpAddr) -> Option<ClientLimit> {
         None
     }

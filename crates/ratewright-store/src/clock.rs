@@ -4,14 +4,14 @@
 //! system's takes 26. It counts the processor's own ticks and corrects itself by the system's monotonic
 //! clock a hundred times a second.
 //!
-//! It never goes back. Ticks are counted a little too slowly, by a thousandth, more than their frequency is
-//! ever misjudged, so that a correction always moves it ahead, by some ten microseconds; one that would move
-//! it back is left out. So it is never ahead of the true time either, and no bucket refills early.
+//! It never goes back. Ticks are counted a thousandth too slowly, which is more than the error of their frequency, so a
+//! correction moves the clock forward, by about ten microseconds; a correction that would move it back is skipped. So
+//! the clock is never ahead of the true time either, and no bucket refills early.
 //!
-//! It is set by the wall clock once, at its start, and does not follow when that is set anew: a bucket measures
+//! It is set by the wall clock once, at its start, and ignores later changes of the wall clock: a bucket measures
 //! durations, and no administrator should be able to refill all buckets with `date -s`.
 //!
-//! [`WallClock`] is for answers that name a time of day. It follows the wall clock.
+//! [`WallClock`] is for responses that name a time of day. It follows the wall clock.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicI64, AtomicU64};

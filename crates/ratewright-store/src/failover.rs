@@ -9,15 +9,15 @@
 //!                              open   ─→ let through, unchecked                   FailOpen
 //! ```
 //!
-//! Charges that were sent without a reply may have been spent. They are not sent again and not refunded: such a query
-//! may be charged twice, in two places, and is admitted at most once.
+//! Charges that were sent without a reply may have been applied. They are not sent again and not refunded: the query
+//! may be charged twice, in Redis and in memory, and is admitted at most once.
 //!
-//! While the shared store is out, each instance grants a share of every quota. Local memory keeps what was spent until
-//! the quota itself has repaid it, however often the store comes and goes: in any window an instance grants its share
-//! once. Only a `ttl` forgives earlier.
+//! While the shared store is unavailable, each instance grants a share of every quota. Local memory keeps spent units
+//! until the quota returns them, however often the store fails and recovers: in any window an instance grants its share
+//! once. Only a `ttl` forgets them earlier.
 //!
 //! The log has two lines for an outage: a warning with the cause at the first decision without the shared store, and a
-//! line when a decision is shared again and the last second had none without it.
+//! line at the first shared decision after one second without local ones.
 
 use std::convert::Infallible;
 use std::fmt;

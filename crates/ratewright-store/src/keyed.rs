@@ -1,4 +1,4 @@
-//! One quota for each key, in this process's memory: no policies, no futures, no runtime.
+//! One quota for each key, in this process's memory: no policies and no runtime. Only `until_ready` waits, on tokio.
 //!
 //! ```
 //! use ratewright_core::Quota;
@@ -54,8 +54,8 @@ pub struct Allowed {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Denied {
-    /// The same check passes after this time, and not a microsecond earlier, if nobody else spends. `None`: it asks for more than the quota's burst, and
-    /// never passes.
+    /// The same check passes after this time, and not a microsecond earlier, if nobody else spends. `None`: it asks for
+    /// more than the quota's capacity, and never passes.
     pub retry_after: Option<Duration>,
     /// Whole units that can be spent now.
     pub remaining: u32,
@@ -105,7 +105,8 @@ impl<C: Clock> KeyedLimiter<C> {
         self.charge(key, Act::Look(1))
     }
 
-    /// Waits until a unit of the key is there, and spends it. Waiters are not queued: of several, any may be first. Needs a tokio runtime with time.
+    /// Waits until the key has a unit, and spends it. Waiters are not queued: any of them may be first. Needs a tokio
+    /// runtime with time.
     ///
     /// Dropping the future spends nothing.
     pub async fn until_ready<K: Hash + ?Sized>(&self, key: &K) -> Allowed {

@@ -1,4 +1,4 @@
-//! Where buckets live.
+//! Stores: where Ratewright keeps its buckets.
 //!
 //! # Layout
 //! - [`KeyedLimiter`]: one quota for each key, in this process's memory: the shortest way to a limit.
@@ -7,7 +7,7 @@
 //! - `Failover`: the shared store, with this process's memory as the fallback. Feature `redis`.
 //! - [`SystemClock`]: the real time: cheap to read, and it never goes back.
 //!
-//! A limiter with policies, over any store:
+//! A limiter with policies, over any store that always answers (Redis: inside a `Failover`):
 //!
 //! ```
 //! use ratewright_core::{Limiter, Policies, Policy, Quota};

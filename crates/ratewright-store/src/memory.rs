@@ -5,13 +5,12 @@
 //!                                                              └ veto? ──→ none
 //! ```
 //!
-//! Time is read under the lock, so that a caller which waited for the lock never brings an older time than the caller before it.
-//! A call holds the locks of all its shards together, taken in the order of the shards, so that no deadlock is
-//! possible. Within them a call first weighs every charge, and
-//! moves something only if none vetoes.
+//! Time is read under the lock, so that a caller that waited for the lock never uses an older time than the caller
+//! before it. A call holds the locks of all its shards together, taken in the order of the shards, so that no deadlock
+//! is possible. Within them a call first checks every charge, and changes state only if none vetoes.
 //!
-//! Keys are known by a hash under a key that each process draws anew (SipHash-1-3, 88 bits kept): nobody
-//! can craft two clients that share a bucket, and a slot takes 32 bytes whatever the client's name is.
+//! A key is stored as a hash with a secret that each process draws at its start (SipHash-1-3, 88 bits kept): nobody can
+//! craft two clients that share a bucket, and a slot takes 32 bytes however long the client's name is.
 //!
 //! # Laws
 //! `tests/it/laws.rs` for what it answers, `tests/it/memory.rs` for caps, floods and threads.
@@ -44,7 +43,7 @@ use sync::{Mutex, MutexGuard};
 /// have to double.
 const KEYS_PER_SHARD: usize = 2_900;
 
-/// At least so many shards, so that threads seldom meet, if each then still has some keys.
+/// At least this many shards, so that threads rarely wait for each other, if each shard then still has some keys.
 const SHARDS_MIN: usize = 64;
 
 /// Holds buckets in memory.
@@ -87,7 +86,7 @@ struct Locked<'a> {
     guard: MutexGuard<'a, Shard>,
 }
 
-/// Weighs, spends, and tells what is left: all of a call with one charge.
+/// Checks, spends, and returns the units left: everything for a call with one charge.
 struct ChargeIt(Demand, Act);
 
 /// What became of a single charge, in plain numbers: they stay in registers, where [`Charged`] with its enums is moved through memory.
@@ -102,7 +101,7 @@ pub(crate) struct Answer {
     reset_after: u64,
 }
 
-/// Only weighs.
+/// Only checks whether the charge fits.
 struct Weigh(Demand, Act);
 
 /// Spends what was weighed, and tells what is left.
@@ -193,9 +192,9 @@ impl<C: Clock> MemoryStore<C> {
         self.locate_hash(hasher.finish128(), 0)
     }
 
-    /// The keyed hash of all that tells keys apart. The bucket's name goes into the hash's key, which so
-    /// is another one for each name. Of several values each ends with a byte that no text has, so that
-    /// `a|bc` is not `ab|c`; how many there are belongs to the name.
+    /// The keyed hash of everything that distinguishes keys. The bucket's name is mixed into the hash's key, so each
+    /// name has its own. Each of several values ends with a byte that no text contains, so that `a|bc` differs from
+    /// `ab|c`; their number belongs to the name.
     #[inline(always)]
     fn hash(&self, key: &Key<'_>) -> [u64; 2] {
         let [a, b] = key.name().digest();

@@ -4,7 +4,7 @@
 //!   charges ─pack→ frame ─link→ EVALSHA apply.lua ─→ states and time ─derive→ standings
 //! ```
 //!
-//! Any number of instances share the buckets, and Redis' clock is the only one. The script weighs and spends in one
+//! Any number of instances share the buckets, and Redis' clock is the only one. The script checks and spends in one
 //! step; standings are derived from the states here, by the memory store's functions, so that both give the same
 //! standings for the same history. `docs/redis.md` documents keys, fields and times to live.
 //!

@@ -1,4 +1,4 @@
-//! Weighs all charges of a call, then spends all or none: the same for every store.
+//! Checks all charges of a call, then spends all or none: the same for every store.
 
 use ratewright_core::Timestamp;
 use ratewright_core::algorithm::{Demand, Fit, Level};
@@ -7,13 +7,13 @@ use smallvec::SmallVec;
 
 /// The buckets that a call touches, known by the number of the charge.
 pub(crate) trait Buckets {
-    /// True if two charges meet the same bucket.
+    /// True if two charges are for the same bucket.
     fn is_same(&self, n: usize, other: usize) -> bool;
 
-    /// Weighs a demand. Changes nothing but what must be mended.
+    /// Checks whether a demand fits. Changes nothing, except that it may repair the state.
     fn fit(&mut self, n: usize, charge: &Charge<'_>, demand: Demand) -> Fit;
 
-    /// Spends the charge's cost, and tells how many units were counted and what is left.
+    /// Spends the charge's cost, and returns how many units were counted and what is left.
     fn spend(&mut self, n: usize, charge: &Charge<'_>) -> (u32, Level);
 
     /// What is left.
@@ -29,7 +29,7 @@ pub(crate) enum Purpose {
     Weigh,
 }
 
-/// Weighs all charges, spends them unless one vetoes, and tells how each key stands. False if one vetoed.
+/// Checks all charges, spends them unless one vetoes, and adds the standing of each key. False if one vetoed.
 pub(crate) fn settle(
     charges: &[Charge<'_>],
     buckets: &mut impl Buckets,

@@ -5,8 +5,9 @@
 //!   charge          90                                       refund at 110: 20 s later, the clock says; it was 70
 //! ```
 //!
-//! A refund returns what has not been refilled since the charge. After the clock was set back it shows less time than has passed, so
-//! refunds of charges up to the latest time seen return nothing. The owner loses nothing that waiting does not return.
+//! A refund returns the units that have not returned since the charge. After the clock was set back, it shows less time
+//! than has passed, so refunds of charges up to the latest time seen return nothing. Those units still return with
+//! time.
 //!
 //! Replies may be read in another order than Redis gave them, and threads may be late with the time they read. So a time
 //! up to 100 ms earlier than the latest does not count as a step back.
@@ -58,8 +59,8 @@ impl TimeSeen {
         self.void_until.fetch_max(now.as_micros().saturating_sub(1), Relaxed);
     }
 
-    /// True if a refund of what was paid then returns nothing: the charge is forgotten, or nobody can say how much of
-    /// it time has repaid.
+    /// True if a refund of a charge at this time returns nothing: the charge is forgotten, or it is unknown how much of
+    /// it has returned since.
     pub(crate) fn is_void(&self, paid_at: Timestamp) -> bool {
         paid_at.as_micros() <= self.void_until.load(Relaxed)
     }

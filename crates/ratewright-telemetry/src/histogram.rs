@@ -1,14 +1,14 @@
-//! How long things take, counted in fixed steps.
+//! Durations, counted in buckets with fixed bounds.
 //!
-//! An observation is two additions and takes no lock. A reading taken meanwhile may have it in the count and not yet in
-//! the sum; both only ever grow.
+//! An observation is two additions and takes no lock. A reading at the same time may include it in the count and not
+//! yet in the sum; both only grow.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use ratewright_core::Micros;
 
-/// The steps, in microseconds. A decision in memory takes one or two, a call to Redis a few hundred; at 5 and
-/// 10 milliseconds lie the promises.
+/// The bounds, in microseconds. A decision in memory takes one or two, a call to Redis a few hundred; the latency
+/// targets are 5 and 10 milliseconds.
 const BOUNDS: [u64; 15] =
     [10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 1_000_000];
 
@@ -48,7 +48,7 @@ impl Histogram {
 }
 
 impl Reading {
-    /// How many lie within each step: up to this bound, nothing for no bound, and above the one before.
+    /// How many durations are above the previous bound and at most this one. The last step has no bound (`None`).
     pub fn steps(&self) -> impl Iterator<Item = (Option<Micros>, u64)> {
         let bounds = BOUNDS.iter().map(|bound| Some(Micros::new(*bound))).chain([None]);
         bounds.zip(self.counts)

@@ -3,7 +3,7 @@
 //! - [`Histogram`] counts durations. The caller reads the clock.
 //! - [`sounds_secret`] says which values must not be shown.
 //!
-//! Stores and entrypoints both report, and must not see each other; the model does not report.
+//! Stores and entrypoints both report, and must not depend on each other; `ratewright-core` does not report.
 
 mod histogram;
 mod secret;

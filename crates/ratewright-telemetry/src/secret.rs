@@ -1,7 +1,7 @@
 //! Which values are not to be shown.
 
-/// True for names that people give to secrets: a policy may count by any header, cookie or attribute. Logs, lists and keys show a digest of
-/// such a value, not the value.
+/// True for names that suggest a secret: a policy may count by any header, cookie or attribute. Logs, lists and keys
+/// show a digest in place of the value.
 pub fn sounds_secret(name: &str) -> bool {
     const WORDS: [&str; 14] = [
         "apikey",

@@ -87,7 +87,7 @@ struct Queued<T, B, S: Store<Error = Infallible> + 'static, O: Observe + 'static
 
 /// What is left to do with the response.
 enum Settled<S, O> {
-    /// Only headers and the extension: whatever the service answers, the charge stays.
+    /// Only headers and the extension: the charge is kept, whatever the service responds.
     Charged { headers: ResponseHeaders, decision: Option<Arc<Decision>> },
     /// The charge may be refunded.
     Open(Box<(RateDecision, Arc<Decider<S, O>>)>),

@@ -1,7 +1,7 @@
 //! Limits on requests in flight.
 //!
 //! Put this layer outside the rate limits: a request without a permit then costs nothing, and a request over a rate
-//! limit gives its permit back at once.
+//! limit releases its permit at once.
 
 use std::fmt;
 use std::pin::Pin;

@@ -48,7 +48,9 @@ impl RateLimitLayer<MemoryStore<SystemClock>, Unobserved> {
         layer.with_reader(RequestReader::without_decisions)
     }
 
-    /// Any policies, counted in memory: by other attributes than the address, under names of your own, several at once.
+    /// Any policies, counted in memory: several at once, with your own names, by other attributes than the address.
+    ///
+    /// Every request needs a peer address, as with [`per_ip`](Self::per_ip): without one it gets 500.
     ///
     /// ```
     /// use ratewright_core::Policy;
@@ -83,11 +85,15 @@ impl RateLimitLayer<MemoryStore<SystemClock>, Unobserved> {
     /// # }
     /// ```
     ///
-    /// For the header `Forwarded`, set a [`Dialect`] with [`RequestReader::dialect`].
+    /// The layer keeps its other settings, in a [`Dialect`] of its own: later changes of a shared dialect do not reach it. For the header
+    /// `Forwarded`, or with a shared dialect, set the proxies in the [`Dialect`] and pass it with [`RequestReader::dialect`].
     #[must_use]
     pub fn trusted_proxies(self, networks: impl IntoIterator<Item = IpNet>) -> Self {
-        let mut dialect = Dialect::default();
-        dialect.rules.proxies = Proxies::default().trusted(networks.into_iter().collect());
-        self.with_reader(|reader| reader.dialect(dialect.shared()))
+        let proxies = Proxies::default().trusted(networks.into_iter().collect());
+        self.with_reader(|reader| {
+            let mut dialect = Dialect::clone(&reader.dialect.load());
+            dialect.rules.proxies = proxies;
+            reader.dialect(dialect.shared())
+        })
     }
 }

@@ -39,13 +39,14 @@
 //!
 //! # Layout
 //! - [`RequestReader`]: how requests are read: the peer, further attributes to count by, the cost.
-//! - [`RateLimitLayer`]: identify, decide, render; [`RateLimitLayer::per_ip`] in one line. A request in a leaky bucket's queue waits for its turn; a charge
-//!   whose response does not count is refunded.
+//! - [`RateLimitLayer`]: identify, decide, render; [`RateLimitLayer::per_ip`] in one line. A request in a leaky
+//!   bucket's queue waits for its turn. If a response does not count, its charge is refunded.
 //! - [`BodyMeter`]: charges the bytes of bodies of unknown length as they arrive.
 //! - [`InFlightLayer`]: limits on requests in flight, by [`Permits`] that are held until the response body ends.
 //!
-//! **Invariants:** no Redis and no server, so that a program that limits in memory builds neither; bodies and errors of the service pass unchanged; a store that never waits
-//! needs no boxed future; a request without a known peer never passes unlimited.
+//! **Invariants:** no Redis and no server, so that a program that limits in memory compiles neither; bodies and errors
+//! of the service pass unchanged; a store that never waits needs no boxed future; a request without a known peer never
+//! passes unlimited.
 
 mod body_meter;
 mod decide;

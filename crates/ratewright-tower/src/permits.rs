@@ -26,7 +26,7 @@ pub struct Permits {
     secret: RandomState,
 }
 
-/// The right of one request to be in flight, given back when dropped.
+/// The right of one request to be in flight, released when dropped.
 #[derive(Debug)]
 pub struct Permit {
     permits: Arc<Permits>,
@@ -112,12 +112,12 @@ impl Store for Permits {
         Ok(())
     }
 
-    /// Dropping a [`Permit`] gives it back, so there is nothing to refund.
+    /// Dropping a [`Permit`] releases it, so there is nothing to refund.
     async fn refund(&self, _: &[Refund<'_>]) -> Result<usize, Infallible> {
         Ok(0)
     }
 
-    /// Has no effect: requests in flight stay in flight, and give their permits back when they end.
+    /// Has no effect: requests in flight stay in flight, and release their permits when they end.
     async fn reset(&self, _: &[Key<'_>]) -> Result<Basis, Infallible> {
         Ok(Basis::Local)
     }

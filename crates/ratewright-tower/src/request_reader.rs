@@ -12,7 +12,7 @@ use ratewright_core::query::Entrypoint;
 use ratewright_core::{Clock, Micros, Policies};
 use ratewright_http::{Dialect, SharedDialect};
 
-/// The peer of a connection, as an extension of its requests: for programs whose framework has none.
+/// The peer of a connection, as an extension of its requests, for frameworks that do not provide it.
 ///
 /// ```
 /// # use ratewright_tower::Peer;

@@ -130,7 +130,7 @@ impl JwksTask {
     ) -> anyhow::Result<(Settings, Self)> {
         let ClientsConfig { rules, jwks } = clients;
         let mut jwks_task = Self::default();
-        let mut unknown_key: Option<Box<dyn Fn() + Send + Sync>> = None;
+        let mut unknown_key: Option<Arc<dyn Fn() + Send + Sync>> = None;
         if let (Some(source), Some(token)) = (jwks, &rules.token) {
             let place = source.url();
             if let Some((_, known)) =
@@ -142,7 +142,7 @@ impl JwksTask {
             let (refresh, task) =
                 source.follow(Arc::clone(&token.verifier)).context("cannot use clients.user.jwt.jwks")?;
             jwks_task.task = Some(tokio::spawn(task));
-            unknown_key = Some(Box::new(move || refresh.ask()));
+            unknown_key = Some(Arc::new(move || refresh.ask()));
         }
         let AnswersConfig { fields, problem_type } = answers;
         let dialect = Arc::new(

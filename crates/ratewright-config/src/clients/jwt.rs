@@ -1,4 +1,5 @@
-//! The section `clients.user.jwt`: how tokens are verified. Only with the feature `jwt`, which brings cryptography.
+//! The section `clients.user.jwt`: how tokens are verified. Only with the feature `jwt`, which adds a cryptography
+//! library.
 
 use std::sync::Arc;
 use std::time::Duration;

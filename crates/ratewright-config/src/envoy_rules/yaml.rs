@@ -95,7 +95,8 @@ pub(crate) fn parse(text: &str) -> Result<Root, serde_saphyr::Error> {
     serde_saphyr::from_str_with_options::<Option<Root>>(text, options).map(Option::unwrap_or_default)
 }
 
-/// True if a text is a file of these, and not one of Ratewright's own. One that cannot be read is judged by its lines.
+/// True if a text is a rule file, and not a policy file of Ratewright. A text that is not valid YAML is classified by
+/// its lines.
 pub fn is_rules_file(text: &str) -> bool {
     match serde_saphyr::from_str::<Option<Names>>(text) {
         Ok(names) => names.is_some_and(|Names(names)| names.iter().any(|name| is_rules_key(name))),

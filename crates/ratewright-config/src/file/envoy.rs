@@ -1,4 +1,4 @@
-//! The section `envoy` as written. The files that it names are in another language: see `config/envoy/yaml.rs`.
+//! The section `envoy` as written. The files that it names are in another language: see `envoy_rules/yaml.rs`.
 
 use schemars::JsonSchema;
 use serde::Deserialize;

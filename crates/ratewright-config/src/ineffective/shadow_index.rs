@@ -5,7 +5,8 @@
 //! filed under one of its tests, each pattern by its literal beginning or end, whichever is rarer in the group, and each network by itself.
 //! A later policy looks up all beginnings and ends of its own patterns, and all networks around its own.
 //!
-//! The index proposes, [`Condition::includes`](ratewright_core::policy::Condition::includes) decides, so nothing is found that is not so.
+//! The index only proposes; [`Condition::includes`](ratewright_core::policy::Condition::includes) decides, so there are
+//! no false reports.
 
 use std::collections::HashMap;
 
@@ -35,7 +36,7 @@ struct Group {
     frequency: HashMap<Anchor, usize>,
 }
 
-/// Something that all conditions have in common that a condition includes.
+/// A property of a condition that every condition included in it also has.
 #[derive(Clone, PartialEq, Eq, Hash)]
 enum Anchor {
     Begins(String, String),

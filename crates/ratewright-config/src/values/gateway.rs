@@ -14,11 +14,11 @@ pub struct ByteCount(pub u64);
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BodyMax(pub Option<u64>);
 
-/// The least that a client must send: bytes in a window of time. None: as little as it likes.
+/// The slowest upload allowed: bytes in a window of time. None: no minimum.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BodyRateMin(pub Option<(u64, Micros)>);
 
-/// The time for all of something. None: as long as it takes.
+/// A duration that a file may set to `none`. None: no limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TotalTime(pub Option<Micros>);
 

@@ -8,14 +8,14 @@
 //!              12:00:07          12:01:19
 //! ```
 //!
-//! The cheapest count, and the coarsest: three at the end of one window and three at the beginning of the
-//! next are six in a moment.
+//! The cheapest algorithm, and the coarsest: three hits at the end of one window and three at the beginning of the next
+//! are six within a moment.
 //!
 //! # Laws
 //! - Each window spends at most `units`; any stretch not longer than a window, at most twice that.
-//! - A window that lies ahead, because the clock stepped back, is taken for the current one, with its count.
-//! - A refund counts only within the window of its charge. The window that a first hit opened stays although
-//!   that hit is given back, unless it was the only one.
+//! - If the clock steps back, a window that is now in the future stays the current one, with its count.
+//! - A refund counts only within the window of its charge. Refunding the first hit does not close the window that it
+//!   opened, unless it was the only hit.
 
 use super::{Bucket, Demand, Fit, Level, deepen, forfeits, pull_back};
 use crate::quantity::{Micros, Timestamp};

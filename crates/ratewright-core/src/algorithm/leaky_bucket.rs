@@ -1,9 +1,9 @@
 //! Leaky bucket: the token bucket seen from the other side.
 //!
-//! A token bucket counts what may still be taken, a leaky bucket what has not yet run out. Both are
-//! the same moment: full again there, empty again here. As a meter it therefore answers as the token
-//! bucket does. As a queue it differs: a charge that fits is paid with a `wait`, the time until all that
-//! came before it has leaked, so that charges leave one behind the other at the quota's pace.
+//! A token bucket counts the units that can still be taken; a leaky bucket counts those that have not leaked yet. Both
+//! store the same moment: the token bucket is full then, the leaky bucket is empty. So as a meter it decides as the
+//! token bucket does. As a queue it differs: a charge that fits gets a `wait`, the time until all earlier charges have
+//! leaked, so that charges leave one after the other at the quota's rate.
 //!
 //! ```text
 //!   2/s, burst 3      arrive at 0:  A B C D          wait:  A 0s   B 0.5s   C 1s   D short(0.5s)

@@ -7,14 +7,14 @@
 //!              ├─────────────────┤          60 % of the previous one:  8 × 0.6 + 3 = 7.8
 //! ```
 //!
-//! Two counts instead of a log: it supposes that the previous window was spent evenly. The weight is a
-//! ratio of ticks, in integers; a tick is a microsecond unless units × window would pass 2^52, where a
-//! double stops being exact, and elapsed time is rounded down to it: the past weighs too much, never
-//! too little.
+//! It keeps two counts instead of a log, and assumes that the previous window's units were spent evenly. The weight is
+//! a ratio of ticks, in integers. A tick is a microsecond, or longer if units × window would exceed 2^52, where a
+//! double stops being exact. Elapsed time is rounded down to whole ticks, so the previous window may count for too
+//! much, never for too little.
 //!
 //! # Laws
-//! - Any stretch shorter than a window spends less than twice `units` (all at the end of one window, and
-//!   as fast as the weight fades in the next). A steady stream is held to `units`.
+//! - Any period shorter than a window spends less than twice `units` (all at the end of one window, then as fast as the
+//!   previous count loses weight). A steady stream is limited to `units`.
 //! - `retry_after` is exact.
 //! - A refund counts only within the window of its charge.
 
@@ -48,15 +48,15 @@ impl SlidingCounter {
         Self { opened_at: aligned(quota, now), previous: 0, current: 0 }
     }
 
-    /// Spent units, in ticks: current weighs a whole window, previous what is left of it.
+    /// Spent units, in ticks: a current unit counts for a whole window, a previous one for the rest of the window.
     fn weight(self, quota: &Quota, now: Timestamp) -> u128 {
         let elapsed = now.since(self.opened_at).as_micros() / quota.tick();
         let left = ticks(quota).saturating_sub(elapsed);
         u128::from(self.previous) * u128::from(left) + u128::from(self.current) * u128::from(ticks(quota))
     }
 
-    /// The first time at or after the beginning of this window at which `room` ticks' worth are free of
-    /// the previous one. Past the window's end the previous one weighs nothing.
+    /// The first time from the start of this window at which the units of the previous one take at most `room` ticks.
+    /// After the end of this window they count for nothing.
     fn faded_at(self, quota: &Quota, room: u128) -> Timestamp {
         let next = self.opened_at + quota.window();
         let Some(weight_max) = room.checked_div(u128::from(self.previous)) else { return self.opened_at };

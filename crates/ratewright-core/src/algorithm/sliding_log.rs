@@ -5,16 +5,16 @@
 //!    (3 left) ···· (2)      (1)          (1)          now      2 + 1 + 1 = 4: full until (2) leaves
 //! ```
 //!
-//! Exact, and the dearest: one entry per charge, charges of one instant sharing theirs. Entries are in
-//! order of time: a charge by a clock that is behind is filed with the newest. `Record` may pass the limit,
-//! but only the newest entries that together reach twice `units` are kept: while an older one could still
-//! count, those alone say no. So a log never has more than twice as many entries as units. Where quotas of the same
-//! window meet, the largest decides what is kept, so that a smaller one never makes it forget.
+//! Exact, and the most expensive: one entry for each instant with charges. Entries are in order of time; if the clock
+//! is behind, a charge joins the newest entry. `Record` may exceed the limit, but only the newest entries that together
+//! reach twice `units` are kept: as long as an older one would count, these alone deny every charge. So a log never has
+//! more than twice as many entries as units. If quotas with the same window share a log, the largest one decides what
+//! is kept, so that a smaller one never discards entries of a larger one.
 //!
 //! # Laws
 //! - Any window spends at most `units`.
 //! - `retry_after` is exact.
-//! - A refund takes out its own entry: what is left is what would be left had nothing been charged.
+//! - A refund removes its own entry: the units left are the same as if nothing had been charged.
 
 use std::collections::VecDeque;
 
@@ -27,7 +27,7 @@ use crate::quota::Quota;
 pub struct SlidingLog {
     entries: VecDeque<Entry>,
     spent: u64,
-    /// Two limits of the largest quota that spent here since the log was empty.
+    /// Twice the limit of the largest quota that has spent here since the log was empty.
     deepest: u32,
 }
 
@@ -55,7 +55,7 @@ impl SlidingLog {
         }
     }
 
-    /// Lets go of the oldest entries while the newer ones are two limits deep by themselves.
+    /// Removes the oldest entries while the newer ones alone reach `deepest`.
     fn trim(&mut self) {
         while let Some(oldest) = self.entries.front().map(|entry| u64::from(entry.cost)) {
             if self.spent - oldest < u64::from(self.deepest) {
@@ -66,7 +66,7 @@ impl SlidingLog {
         }
     }
 
-    /// True if some entries lie further ahead than they ever could.
+    /// True if an entry is later than any charge could have made it, because the clock was set back.
     pub fn lies_ahead(&self, quota: &Quota, now: Timestamp) -> bool {
         self.entries.back().is_some_and(|newest| now + quota.window() < newest.at)
     }

@@ -1,6 +1,6 @@
 //! Token bucket, refilled in steps: all units of a window come back together.
 //!
-//! The steps lie at whole windows after the charge that found the bucket full.
+//! Steps happen at whole windows after the charge that found the bucket full.
 //!
 //! ```text
 //!   5/2s, burst 10
@@ -13,8 +13,8 @@
 //! # Laws
 //! - In any stretch Δ a key spends at most burst + units × ⌈Δ / window⌉.
 //! - `retry_after` is exact.
-//! - What is spent and not given back keeps within that bound. A charge that began the steps has set their
-//!   time, also if it is given back.
+//! - Units that are spent and not refunded stay within that bound. The charge that found the bucket full sets the time
+//!   of the steps, even if it is refunded.
 //! - A changed quota keeps the share that was spent, rounded up.
 
 use super::{Bucket, Demand, Fit, Level, deepen, forfeits, pull_back};
@@ -31,7 +31,7 @@ pub struct Stepped {
 }
 
 impl Stepped {
-    /// The bucket that `to` begins with where `from` has left this one: the same share of it is spent, in whole units, rounded
+    /// This bucket converted from the quota `from` to the quota `to`: the same share is spent, in whole units, rounded
     /// up. Its steps begin now.
     #[must_use]
     pub fn inherit(self, from: &Quota, to: &Quota, now: Timestamp) -> Self {

@@ -14,17 +14,17 @@
 //! A moment is whole microseconds plus a fraction over the quota's own units, so nothing is ever
 //! rounded, and every integer stays below 2^53, where Redis' Lua, which has only doubles, is exact.
 //!
-//! The moment never lies later than two full refills from now: that is as deep as `Record` may go,
-//! and where a clock that stepped back leaves it. Nor does it ever lie later than the end of time
-//! ([`TIME_MAX`](crate::quantity::TIME_MAX)): a charge that would cross that line is short too.
+//! The moment is at most two full refills from now: `Record` moves it no further, and after the clock stepped back it
+//! is repaired to that. Nor is it later than the end of time ([`TIME_MAX`](crate::quantity::TIME_MAX)): a charge that
+//! would cross that line is short too.
 //!
 //! # Laws
-//! - In any stretch of time a key spends at most `burst` plus what the quota returns meanwhile; if the
-//!   clock steps back, the time that passes twice counts twice.
-//! - `retry_after` is exact: the same charge fits then, and is short one microsecond earlier; as long as one
-//!   refill more ends before time does.
-//! - A refund, however late, leaves at most what would be left had nothing been charged.
-//! - A changed quota keeps the share that was spent, rounded up.
+//! - In any period a key spends at most `burst` plus the units that return during it; if the clock steps back, time
+//!   that passes twice counts twice.
+//! - `retry_after` is exact: the same charge fits then, and is short one microsecond earlier, if one more refill ends
+//!   before the end of time.
+//! - A refund, however late, never leaves more units than if nothing had been charged.
+//! - When the quota changes, the same share stays spent, rounded up.
 
 use super::{Bucket, Charged, Demand, Fit, Level, charge};
 use crate::charge::Act;
@@ -39,14 +39,14 @@ pub struct TokenBucket {
 }
 
 impl TokenBucket {
-    /// A full bucket, as one that was never seen is.
+    /// A full bucket: the state of a key that was never seen.
     #[inline(always)]
     pub fn full(quota: &Quota) -> Self {
         Self { full_at: Timestamp::default().moment(quota.over()) }
     }
 
-    /// The bucket that `to` begins with where `from` has left this one: the same share of it is spent. Times are rounded to
-    /// whole microseconds, each so that more is spent.
+    /// This bucket converted from the quota `from` to the quota `to`: the same share is spent. Times are rounded to
+    /// whole microseconds, in the direction that leaves fewer units.
     #[must_use]
     pub fn inherit(self, from: &Quota, to: &Quota, now: Timestamp) -> Self {
         let whole = from.time_to_fill().micros().max(1);
@@ -76,7 +76,7 @@ impl TokenBucket {
         (now.moment(quota.over()) + quota.time_deepest()).within_time()
     }
 
-    /// By how much a bucket that is settled at `start` lacks room for what takes `earn` to come back.
+    /// The time until a bucket that is full at `start` has room for units that take `earn` to return.
     #[inline(always)]
     pub(super) fn short_by(start: Moment, quota: &Quota, earn: Span, now: Timestamp) -> Micros {
         (start + earn).checked_sub(Self::latest(quota, now)).map_or(Micros::ZERO, Span::ceil)
@@ -119,7 +119,7 @@ impl Bucket for TokenBucket {
         deepest.checked_sub(start).map_or(0, |moved| quota.units_earned_in(moved))
     }
 
-    /// The way of most charges, one that fits, with nothing worked out twice.
+    /// The fast path, for a charge that fits: nothing is computed twice.
     #[inline(always)]
     fn charge(&mut self, quota: &Quota, demand: Demand, act: Act, now: Timestamp) -> Charged {
         let full_at = self.settled(quota, now) + quota.time_to_earn(demand.total());

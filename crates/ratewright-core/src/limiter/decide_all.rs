@@ -17,7 +17,8 @@ use crate::standing::Standing;
 use crate::store::Store;
 
 impl<S: Store<Error = Infallible>, O: Observe> Limiter<S, O> {
-    /// Decides several queries under one rule set: all are charged or none, but for those that record. Waits for one call to the store.
+    /// Decides several queries under one rule set: all are charged or none, except those that record. Makes one call to
+    /// the store.
     ///
     /// After the response is sent, call [`Limiter::correct`].
     pub async fn decide_all(

@@ -55,7 +55,7 @@ impl WrittenUnder {
     }
 }
 
-/// Where the state that a quota goes on with is from.
+/// Where the state that a quota continues with comes from.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Origin {
     /// It is the one in use.
@@ -69,7 +69,7 @@ pub(super) enum Origin {
 }
 
 impl Shard {
-    /// The state that a quota goes on with where the one in use, if any, is not its own.
+    /// The state that a quota continues with, if the state in use is missing or belongs to another quota.
     #[inline(never)]
     pub(super) fn load_for_quota<B: Inline>(
         &self,

@@ -1,13 +1,13 @@
 //! A part of the table, behind one lock.
 //!
-//! Expiry is free: a bucket that is full again needs no slot. There is no sweeper; each new key makes its shard look
-//! at a few slots, and expired ones are removed. The hand moves on from there, and as keys lie in
-//! the order of a keyed hash, what it meets next is a random sample that no client can arrange.
+//! Expiry is free: a bucket that is full again needs no slot. There is no sweeper; each new key makes its shard inspect
+//! a few slots, and expired ones are removed. The next inspection continues from there. Keys are in the order of a
+//! keyed hash, so each inspection sees a random sample that no client can arrange.
 //!
-//! At the cap, of a sample the state with the least-spent fraction of its quota goes, to make room for the
-//! new key. A flood of new keys therefore pushes out itself: each of its keys has spent one unit, while a
-//! client that is over its limit has spent all. What is lost is the least that could be. The entries of sliding
-//! window logs have a cap of their own, in bytes, and meet it in the same way.
+//! At the cap, the shard takes a sample and evicts the state that has spent the smallest fraction of its quota. A flood
+//! of new keys therefore evicts its own: each of its keys has spent one unit, while a client that is over its limit has
+//! spent all. So evictions lose as little as possible. The entries of sliding window logs have their own cap, in bytes,
+//! with the same eviction.
 
 use ratewright_core::algorithm::Bucket;
 use ratewright_core::algorithm::fixed_window::FixedWindow;
@@ -24,14 +24,14 @@ use super::fair::KeysByLimit;
 use super::slot::{Identity, Inline, Slot};
 use super::table::Table;
 
-/// Places that each new key looks at for states that mean nothing any more, and the most that it removes. All of the smallest
-/// table, so that what it forgets does not depend on where the keys lie.
+/// How many slots each new key inspects for expired states, and the most that it removes. It is the size of the
+/// smallest table, so that the result there does not depend on the positions of the keys.
 const SWEPT: usize = 8;
 
 /// States of which the least spent goes, when room must be made.
 const SAMPLED: usize = 16;
 
-/// Bytes of log entries that a shard may hold for each key it may hold, and at least so many.
+/// The most bytes of log entries in a shard for each key that it may hold, and the minimum of that cap.
 const LOG_BYTES_PER_KEY: usize = 256;
 const LOG_BYTES_MIN: usize = 1 << 20;
 
@@ -257,8 +257,8 @@ impl Shard {
         }
     }
 
-    /// Lets go of logs, the least-spent of the next few each time, while they take more than their share of
-    /// memory. The one in hand stays.
+    /// Removes logs, each time the least spent of the next few, while they take more than their share of memory. The
+    /// log of the current charge stays.
     fn evict_logs(&mut self, in_hand: Identity, now: Timestamp) {
         while self.n_log_bytes > LOG_BYTES_MIN.max(self.n_max * LOG_BYTES_PER_KEY) {
             let of_another = |slot: &Slot| slot.log().is_some() && slot.identity() != in_hand;

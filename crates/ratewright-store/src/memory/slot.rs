@@ -18,8 +18,9 @@
 //! The identity is 88 bits of a keyed 128-bit hash, and 8 bits of the limit's digest: see `fair.rs`. The first 64 say in which shard
 //! it lies, and where there. The tag says which quota wrote the state: see `changed.rs`.
 //!
-//! Eviction does not know the quota. Span and heat tell it when the state expires and how much of the quota is spent. The span is rounded up, by a quarter at most: a state is let go
-//! late, never early, and a token bucket looks up to a fifth cooler than it is.
+//! Eviction does not know the quota. Span and heat show when the state expires and how much of the quota is spent. The
+//! span is rounded up, by a quarter at most: a state is removed late, never early, and a token bucket looks up to a
+//! fifth cooler than it is.
 
 use ratewright_core::algorithm::Bucket;
 use ratewright_core::algorithm::fixed_window::FixedWindow;

@@ -6,10 +6,10 @@
 //!   │A│B│·│C│A│·│·│D│        a look-up goes on until it meets its key or a vacant slot
 //! ```
 //!
-//! Removing moves those behind the gap forward that may lie there, so that nothing is left of what was
-//! removed. A table that is full and keeps exchanging keys, as under a flood, therefore stays as it is;
-//! `hashbrown::HashTable`, which leaves marks behind, doubled there (43 bytes a key, then 87). Identities are
-//! random bits in the slot itself: two slots share a cache line, and most look-ups touch one.
+//! Removing a key moves later keys of its chain forward into the gap, so that it leaves no marker behind. A full table
+//! that keeps exchanging keys, as under a flood, therefore keeps its size; `hashbrown::HashTable`, which leaves markers
+//! behind, doubled there (43 bytes a key, then 87). Identities are random bits in the slot itself: two slots share a
+//! cache line, and most look-ups touch one.
 
 use super::slot::{Identity, Slot};
 

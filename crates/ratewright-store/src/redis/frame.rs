@@ -17,8 +17,8 @@
 //! `full_at of BURST FILL PART/OVER` with a fraction; stepped `spent of BURST UNITS/WINDOW`; nothing for windows, whose counts
 //! mean the same under any quota of their kind.
 //!
-//! All little-endian. The answer has the states as they were weighed and Redis' time. From these the standings
-//! follow as they do in memory, and so does whether all was paid, which must be what the script says.
+//! All numbers are little-endian. The reply has the states before anything is spent, and Redis' time. The standings are
+//! derived from these as in memory. So is whether the charges were applied, which must agree with the script.
 
 use std::io::Write as _;
 
@@ -322,8 +322,8 @@ impl Bucket for Log {
 }
 
 impl Replayed<'_> {
-    /// The bucket of the n-th charge: of charges that meet the same, that of the first. The script sends a log's
-    /// answer for each charge.
+    /// The bucket of the n-th charge; charges of the same bucket share the state of the first. The script sends a log's
+    /// result for each charge.
     fn bucket(&mut self, n: usize) -> &mut dyn Bucket {
         let is_shared = !matches!(self.states[n], State::Log(_));
         let first = (0..n).find(|&other| is_shared && self.is_same(n, other)).unwrap_or(n);

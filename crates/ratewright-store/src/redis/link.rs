@@ -10,13 +10,13 @@
 //!        the connection broke, or Redis refuses, or too many calls missed the deadline
 //! ```
 //!
-//! Down, a task tries again and again, at growing and random distances: a new connection each time, so that one
-//! that leads nowhere is not asked again, and the script itself with nothing to do as the question, so that a Redis
-//! that takes connections but no writes does not count as back.
+//! While the link is down, a task tries to connect, with growing and random pauses. Each attempt opens a new
+//! connection, so that a dead one is not used again, and runs the script without charges, so that a Redis that accepts
+//! connections but no writes does not count as reachable.
 //!
-//! Up, at most a few calls are under way. Decisions that come meanwhile wait together and go out in one call.
-//! Nobody waits longer than the deadline, whether for a place in a call or for its answer. An answer that comes
-//! later is dropped: it belongs to its call, and cannot be taken for another's.
+//! While the link is up, only a few calls are in progress. Decisions that arrive meanwhile wait, and are sent together
+//! in one call. No caller waits longer than the deadline, whether for a place in a call or for the reply. A reply that
+//! comes later is dropped: it belongs to its call, and cannot be taken for another one.
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
@@ -43,9 +43,9 @@ const SCRIPT: &str = include_str!("apply.lua");
 /// Decisions that may wait for Redis.
 const WAITING_MAX: usize = 4_096;
 
-/// Decisions in one call, and the most that their charges weigh together: Redis serves nobody else while a script runs.
-/// 32 plain charges take 0.15 ms, and 0.7 ms if another quota's state must be converted for each. A decision that weighs
-/// more goes out alone.
+/// The most decisions in one call, and the most weight of their charges together: Redis serves nobody else while a
+/// script runs. 32 plain charges take 0.15 ms, and 0.7 ms if another quota's state must be converted for each. A
+/// heavier decision is sent alone.
 const BATCH_MAX: usize = 32;
 const BATCH_WEIGHT_MAX: u32 = 32;
 
@@ -55,13 +55,13 @@ const CALLS_MAX: usize = 4;
 /// Calls under way to a cluster, where each decision is a call.
 const CLUSTER_CALLS_MAX: usize = 1_024;
 
-/// So many missed calls in a row bring the link down.
+/// This many missed calls in a row bring the link down.
 const MISSED_IN_A_ROW: u32 = 5;
 
-/// So do so many of the last 64.
+/// This many missed calls among the last 64 bring the link down too.
 const MISSED_OF_64: u32 = 32;
 
-/// In a cluster one node may be gone while the others serve, so there it must be nearly all.
+/// The same for a cluster, where one node may be gone while the others serve: nearly all calls must be missed.
 const CLUSTER_MISSED_OF_64: u32 = 56;
 
 /// A link that has nothing to do is tried this often.
@@ -78,7 +78,7 @@ pub(super) struct Link {
     shared: Arc<Shared>,
 }
 
-/// How a link stands.
+/// The state of a link.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct LinkStatus {
@@ -213,7 +213,7 @@ impl Link {
     }
 }
 
-/// Connects, serves, and begins anew, until nobody can ask any more.
+/// Connects, serves, and reconnects, until all senders are dropped.
 async fn run(shared: Arc<Shared>, mut jobs: mpsc::Receiver<Job>) {
     let random = RandomState::new();
     for round in 0_u64.. {
@@ -243,14 +243,14 @@ async fn run(shared: Arc<Shared>, mut jobs: mpsc::Receiver<Job>) {
     }
 }
 
-/// Refuses all that come; ends when nobody can come any more.
+/// Rejects all jobs; ends when all senders are dropped.
 async fn refuse(shared: &Shared, jobs: &mut mpsc::Receiver<Job>) {
     while let Some(job) = jobs.recv().await {
         let _gone_already = job.answer.send(Err(shared.unreachable()));
     }
 }
 
-/// Sends what comes, until the link goes down, and tells why; nothing if nobody can ask any more.
+/// Sends jobs until the link goes down, and returns the cause; None if all senders are dropped.
 async fn serve(shared: &Shared, connection: &Connection, jobs: &mut mpsc::Receiver<Job>) -> Option<String> {
     let (batch_max, calls_max) =
         if shared.servers.is_cluster() { (1, CLUSTER_CALLS_MAX) } else { (BATCH_MAX, CALLS_MAX) };

@@ -10,7 +10,7 @@ use axum::Router;
 use axum::extract::connect_info::MockConnectInfo;
 use axum::routing::get;
 use bytes::Bytes;
-use http::{Request, Response, StatusCode, Version};
+use http::{HeaderName, Request, Response, StatusCode, Version};
 use http_body_util::{BodyExt, Empty};
 use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
@@ -18,6 +18,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use ratewright_core::Policy;
 use ratewright_core::policy::{CountedResponses, Missing};
 use ratewright_core::query::AttributeName;
+use ratewright_http::{Dialect, IdentityRules};
 use ratewright_tower::{Peer, Quota, RateLimitLayer};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tower::ServiceExt;
@@ -129,6 +130,26 @@ async fn forwarding_headers_count_only_from_trusted_proxies() {
         }
         assert_eq!(statuses, expected);
     }
+}
+
+/// A reset dialect would forget how users are identified, so policies by user would silently not apply.
+#[tokio::test]
+async fn trusted_proxies_keep_the_other_settings_of_the_dialect() {
+    let rules = IdentityRules::default().user_header(Some(HeaderName::from_static("x-user")));
+    let dialect = Dialect::default().rules(rules).shared();
+    let policy = Policy::new("per-user", Quota::per_hour(1)).unwrap().by(&[AttributeName::User]);
+    let layer = RateLimitLayer::in_memory([policy])
+        .unwrap()
+        .with_reader(|reader| reader.dialect(dialect))
+        .trusted_proxies(["127.0.0.1/32".parse().unwrap()]);
+    let server = serve(Router::new().route("/", get(hello)).layer(layer)).await;
+    let mut statuses = [0; 2];
+    for status in &mut statuses {
+        let mut request = request("/");
+        request.headers_mut().insert("x-user", "anna".parse().unwrap());
+        *status = send(server, 1, request).await.status().as_u16();
+    }
+    assert_eq!(statuses, [200, 429]);
 }
 
 /// A header line that is repeated must not give a client a second quota.
