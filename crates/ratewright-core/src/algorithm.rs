@@ -138,7 +138,7 @@ impl Fit {
 
 /// Weighs, spends if `act` says so, and returns what is left.
 fn charge<B: Bucket>(bucket: &mut B, quota: &Quota, demand: Demand, act: Act, now: Timestamp) -> Charged {
-    let fit = if act.only_tells() { Fit::NOW } else { bucket.fit(quota, demand, now) };
+    let fit = if act.is_read_only() { Fit::NOW } else { bucket.fit(quota, demand, now) };
     let spends = act.spends(matches!(fit, Fit::Fits { .. }));
     let counted = spends.then(|| bucket.spend(quota, demand.cost, now));
     Charged { fit, counted, level: bucket.level(quota, now) }

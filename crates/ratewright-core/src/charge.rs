@@ -118,7 +118,7 @@ impl Act {
 
     /// True if the act only reads the standing, so it always fits.
     #[inline(always)]
-    pub fn only_tells(self) -> bool {
+    pub fn is_read_only(self) -> bool {
         self == Self::Look(0)
     }
 

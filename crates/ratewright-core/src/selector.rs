@@ -280,7 +280,7 @@ impl Test {
                     if value == Attribute::TOO_MANY || !value.starts_with('\0') && patterns.iter().any(fits) {
                         return ConditionMatch::Yes;
                     }
-                    if value == Attribute::UNREADABLE && (!is_clients_word(name) || is_by_client()) {
+                    if value == Attribute::UNREADABLE && (!identifies_client(name) || is_by_client()) {
                         fit = ConditionMatch::Maybe;
                     }
                 }
@@ -293,7 +293,7 @@ impl Test {
 }
 
 /// True if the attribute says who a client is, or claims to be.
-fn is_clients_word(name: &AttributeName<String>) -> bool {
+fn identifies_client(name: &AttributeName<String>) -> bool {
     match name {
         AttributeName::User
         | AttributeName::Claim(_)

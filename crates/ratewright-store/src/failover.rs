@@ -39,7 +39,13 @@ use crate::redis::StoreError;
 const TWO: NonZeroU32 = NonZeroU32::MIN.saturating_add(1);
 
 /// An outage ends after this time without a local decision.
-const CALM: Micros = Micros::from_secs(1);
+const OUTAGE_ENDS_AFTER: Micros = Micros::from_secs(1);
+
+/// The shortest time between two log lines about unexpected replies.
+const LOG_INTERVAL: Micros = Micros::from_secs(1);
+
+/// When to retry a charge that the local share can never hold: Redis may be back by then.
+const RETRY_AFTER: Micros = Micros::from_secs(1);
 
 /// A store that always decides.
 ///
@@ -63,7 +69,7 @@ pub struct Failover<S, C> {
     episode: Mutex<Episode>,
     counts: [AtomicU64; 4],
     /// When an unexpected reply was logged last.
-    told_at: AtomicU64,
+    logged_at: AtomicU64,
 }
 
 /// How an instance decides without the shared store.
@@ -162,7 +168,7 @@ impl<S: Store<Error = StoreError> + Peers, C: Clock + Clone> Failover<S, C> {
             is_out: AtomicBool::new(false),
             episode: Mutex::new(Episode { since: now, last_at: now, n_substituted: 0, ended_at: None }),
             counts: Default::default(),
-            told_at: AtomicU64::new(0),
+            logged_at: AtomicU64::new(0),
         }
     }
 
@@ -233,7 +239,7 @@ impl<S: Store<Error = StoreError> + Peers, C: Clock + Clone> Failover<S, C> {
 
     /// Records a decision made without the shared store.
     #[cold]
-    fn goes_without(&self, error: &StoreError, charges: &[Charge<'_>]) {
+    fn record_local(&self, error: &StoreError, charges: &[Charge<'_>]) {
         let now = self.clock.now();
         let mut episode = self.episode.lock();
         let begins = !self.is_out.load(Ordering::Acquire);
@@ -252,27 +258,27 @@ impl<S: Store<Error = StoreError> + Peers, C: Clock + Clone> Failover<S, C> {
             warn!(cause = %error, "deciding without Redis; each policy's on_failure applies");
         }
         if let StoreError::BadReply { .. } = error {
-            self.tell_of_stumbling(error, charges, now);
+            self.log_bad_reply(error, charges, now);
         }
     }
 
     /// Logs an unexpected reply with its keys, at most once a second.
-    fn tell_of_stumbling(&self, error: &StoreError, charges: &[Charge<'_>], now: Timestamp) {
-        let told_at = self.told_at.swap(now.as_micros(), Ordering::Relaxed);
-        if CALM <= now.since(Timestamp::from_micros(told_at)) {
+    fn log_bad_reply(&self, error: &StoreError, charges: &[Charge<'_>], now: Timestamp) {
+        let logged_at = self.logged_at.swap(now.as_micros(), Ordering::Relaxed);
+        if LOG_INTERVAL <= now.since(Timestamp::from_micros(logged_at)) {
             let keys: Vec<_> = charges.iter().map(|charge| &charge.key).collect();
             error!(cause = %error, ?keys, "unexpected reply from Redis for these keys");
         } else {
-            self.told_at.store(told_at, Ordering::Relaxed);
+            self.logged_at.store(logged_at, Ordering::Relaxed);
         }
     }
 
     /// Records a shared decision after local ones.
     #[cold]
-    fn goes_with(&self) {
+    fn record_shared(&self) {
         let now = self.clock.now();
         let mut episode = self.episode.lock();
-        if !self.is_out.load(Ordering::Acquire) || now.since(episode.last_at) < CALM {
+        if !self.is_out.load(Ordering::Acquire) || now.since(episode.last_at) < OUTAGE_ENDS_AFTER {
             return;
         }
         self.is_out.store(false, Ordering::Release);
@@ -293,7 +299,7 @@ impl<S: Store<Error = StoreError> + Peers, C: Clock + Clone> Failover<S, C> {
 fn patient(standing: Standing, charge: &Charge<'_>) -> Standing {
     let fits_the_whole = charge.act.cost() <= charge.quota.capacity().get();
     if standing.outcome == Outcome::Never && fits_the_whole {
-        return Standing { outcome: Outcome::Denied { retry_after: CALM }, ..standing };
+        return Standing { outcome: Outcome::Denied { retry_after: RETRY_AFTER }, ..standing };
     }
     standing
 }
@@ -321,11 +327,11 @@ impl<S: Store<Error = StoreError> + Peers, C: Clock + Clone> Store for Failover<
         match result {
             Ok(()) => {
                 if self.is_out.load(Ordering::Acquire) && !charges.is_empty() {
-                    self.goes_with();
+                    self.record_shared();
                 }
             }
             Err(error) => {
-                self.goes_without(&error, charges);
+                self.record_local(&error, charges);
                 self.substitute(charges, standings);
             }
         }

@@ -46,7 +46,7 @@ pub(crate) fn settle(
         });
         let ahead = ahead.map(|(_, (earlier, _))| u64::from(earlier.act.cost())).sum();
         let demand = Demand { ahead, cost: charge.act.cost(), patience: charge.patience };
-        let fit = if charge.act.only_tells() { Fit::NOW } else { buckets.fit(n, charge, demand) };
+        let fit = if charge.act.is_read_only() { Fit::NOW } else { buckets.fit(n, charge, demand) };
         vetoed |= charge.act.vetoes() && !matches!(fit, Fit::Fits { .. });
         fits.push(fit);
     }

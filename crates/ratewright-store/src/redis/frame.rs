@@ -70,10 +70,10 @@ const REFUND: u8 = 4;
 const ONCE: u8 = 32;
 
 /// In an act: nothing of the decision is spent.
-const ONLY_WEIGHS: u8 = 64;
+const DRY_RUN: u8 = 64;
 
 /// In an act: another charge of the decision has the same key.
-const MEETS_AGAIN: u8 = 128;
+const KEY_REPEATS: u8 = 128;
 
 /// The first bytes of every frame.
 pub(super) fn header(min_ttl: Micros, readable: bool) -> [u8; 9] {
@@ -96,8 +96,8 @@ pub(super) fn pack(charges: &[Charge<'_>], purpose: Purpose, naming: &Naming) ->
         };
         let is_same = |(other, earlier): (usize, &Charge<'_>)| other != n && earlier.key == charge.key;
         let meets_again = charges.iter().enumerate().any(is_same);
-        let act = if meets_again { act | MEETS_AGAIN } else { act };
-        let act = if purpose == Purpose::Weigh { act | ONLY_WEIGHS } else { act };
+        let act = if meets_again { act | KEY_REPEATS } else { act };
+        let act = if purpose == Purpose::Weigh { act | DRY_RUN } else { act };
         // No wait is longer than a full refill, so no patience need be.
         let patience = charge.patience.min(charge.quota.time_to_fill().ceil());
         packed.keys.push(naming.name(&charge.key));

@@ -143,7 +143,7 @@ const FIGURES: [(&str, &str, &str, &str); 9] = [
         "a second or more after",
         "чем через секунду после",
         "store/src/failover.rs",
-        "CALM: Micros = Micros::from_secs(1);",
+        "OUTAGE_ENDS_AFTER: Micros = Micros::from_secs(1);",
     ),
 ];
 
