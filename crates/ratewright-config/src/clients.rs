@@ -98,8 +98,8 @@ impl Reader<'_> {
 #[cfg(test)]
 #[cfg(not(feature = "jwt"))]
 mod tests {
-    use crate::file_reader::NoFiles;
     use crate::reader::Reader;
+    use crate::referenced_files::NoFiles;
     use crate::source_file::SourceFile;
 
     #[test]

@@ -27,12 +27,12 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, Deserializer};
 
-use crate::nodes::record::Recorded;
 use crate::raw_value::{Located, Position, RawList, RawValue, Sections};
 use crate::values::{
     Burst, FallbackShare, Family, FileName, InFlight, LogDenials, LogFormat, LogLevel, Name, OnMissing,
     Ratio, Secret, Statuses, Token,
 };
+use crate::yaml_tree::record::Recorded;
 pub use cors::{Cors, CorsSection};
 pub use envoy::Envoy;
 pub use gateway::{

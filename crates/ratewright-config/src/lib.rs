@@ -37,12 +37,10 @@ mod error;
     reason = "values may be secrets; comments are the reference of the policy file, where some types need none"
 )]
 mod file;
-mod file_reader;
+mod from_yaml;
 mod in_flight;
 mod ineffective;
-mod limits;
 mod merge;
-mod nodes;
 #[expect(missing_debug_implementations, reason = "values may be secrets, so they cannot be printed")]
 mod outline;
 mod policies;
@@ -52,15 +50,17 @@ mod quotas;
 mod raw_value;
 mod reader;
 mod reference;
+mod referenced_files;
 mod source_file;
 #[expect(missing_debug_implementations, reason = "values may be secrets, so they cannot be printed")]
 mod values;
 mod yaml_errors;
+mod yaml_tree;
 
 pub use error::{ConfigError, ConfigErrors};
-pub use file_reader::{FileKind, FileReader, NoFiles};
-pub use limits::{FromYaml, Limits};
+pub use from_yaml::{FromYaml, Limits};
 pub use reader::Environment;
+pub use referenced_files::{FileKind, FileReader, NoFiles};
 pub use source_file::SourceFile;
 
 /// The README's code is compiled with the documentation's.

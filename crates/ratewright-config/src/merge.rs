@@ -15,12 +15,12 @@ use std::collections::HashMap;
 
 use crate::error;
 use crate::file::{self, File};
-use crate::nodes::record::Recorded;
-use crate::nodes::{Node, replay};
 use crate::raw_value::{self, Position};
 use crate::reader::Reader;
 use crate::source_file::SourceFile;
 use crate::yaml_errors;
+use crate::yaml_tree::record::Recorded;
+use crate::yaml_tree::{Node, replay};
 
 /// The settings that name an item of a list: a policy's, a route's.
 const ITEM_NAMES: [&str; 2] = ["name", "id"];

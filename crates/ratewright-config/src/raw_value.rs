@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor, value};
 use serde_saphyr::{Location, Spanned};
 
-use crate::nodes::replay;
+use crate::yaml_tree::replay;
 
 /// A position in one of the files.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use crate::error::ConfigError;
-use crate::file_reader::{FileKind, FileReader};
 use crate::raw_value::{ConfigValue, Position, RawList, RawValue};
+use crate::referenced_files::{FileKind, FileReader};
 use crate::source_file::SourceFile;
 use crate::values::FileName;
 

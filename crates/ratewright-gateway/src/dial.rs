@@ -16,12 +16,12 @@ use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::ClientConfig;
 use tokio_rustls::rustls::pki_types::ServerName;
 
-use crate::client_tls::ClientTls;
 use crate::h1::{Http1, Stream};
 use crate::h2::Http2;
 use crate::route::Timeouts;
 use crate::server::Server;
 use crate::upstream::Protocol;
+use crate::upstream_tls::ClientTls;
 
 /// Why no connection was opened.
 #[derive(Debug, thiserror::Error)]

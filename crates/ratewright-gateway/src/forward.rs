@@ -27,7 +27,6 @@ use tokio::time::{Instant, timeout_at};
 use tower_service::Service;
 
 use crate::body::{Body, Download, DownloadSource, Upload};
-use crate::client_tls::ClientTls;
 use crate::dial::dial_http1;
 use crate::forward_error::ForwardError;
 use crate::h1::{Http1, OutboundHead, SendError};
@@ -41,6 +40,7 @@ use crate::scheme::Scheme;
 use crate::tunnel::{Tunnel, TunnelSlot};
 use crate::upstream::{Lease, Protocol, Tried};
 use crate::upstream_log::UpstreamLog;
+use crate::upstream_tls::ClientTls;
 use crate::worker::WorkerContext;
 
 /// Sends requests to the upstream of one route. Clones share their state.

@@ -36,18 +36,18 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
 use crate::access_log::AccessLog;
-use crate::backlog::Backlog;
-use crate::client_tls::ClientTls;
 use crate::framing_guard::{FramingGuard, GuardHandle};
 use crate::headers::Peer;
 use crate::idle::{TrackedBody, until_idle};
+use crate::loaded_file::SharedSnapshot;
 use crate::metrics::RequestMetrics;
 use crate::parse_errors::ParseErrorResponder;
 use crate::scheme::Scheme;
-use crate::snapshot::SharedSnapshot;
 use crate::stages::ConnectionContext;
 use crate::stalled_stream::StreamExecutor;
 use crate::tunnel::TunnelSlot;
+use crate::unread_bodies::Backlog;
+use crate::upstream_tls::ClientTls;
 use crate::worker::Worker;
 
 /// How often idle upstream connections are checked per idle timeout.

@@ -20,7 +20,7 @@ use ratewright_core::decision::ExtraCharge;
 use ratewright_http::request_context::BodyLength;
 use ratewright_tower::{BodyMeter, TakeFuture};
 
-use crate::backlog::{Backlog, UnreadBody};
+use crate::unread_bodies::{Backlog, UnreadBody};
 
 /// The most bytes of an unwanted body that are read, and the time for them.
 const DRAINED_MAX: usize = 1024 * 1024;

@@ -35,7 +35,6 @@ use ratewright_tower::{InFlight, RateLimit};
 use tower_service::Service;
 
 use crate::access_log::{Arrival, PendingEntry};
-use crate::backlog::Backlog;
 use crate::body::Body;
 use crate::explain;
 use crate::forward::{BodyWithClient, Forward};
@@ -47,6 +46,7 @@ use crate::route::Route;
 use crate::routing::{Routed, cors_of};
 use crate::scheme::Scheme;
 use crate::tunnel::TunnelSlot;
+use crate::unread_bodies::Backlog;
 use crate::worker::Worker;
 
 /// The stages of a route, from the permit on.

@@ -31,8 +31,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use ratewright_core::{Micros, Timestamp};
 use smallvec::SmallVec;
 
-use crate::client_tls::ClientTls;
 use crate::server::Server;
+use crate::upstream_tls::ClientTls;
 use state::{Admission, ServerHealth};
 
 /// The servers of a route.

@@ -20,16 +20,16 @@ use ratewright_tower::{InFlightLayer, RateLimitLayer, RequestReader};
 use tower_layer::Layer;
 
 use crate::body::Body;
-use crate::client_tls::ClientTls;
 use crate::forward::Forward;
 use crate::forward_error::ForwardError;
 use crate::gateway::Gateway;
 use crate::headers::HeaderRules;
+use crate::loaded_file::Snapshot;
 use crate::metrics::{NO_ROUTE, RouteCounters};
 use crate::pool::Pool;
 use crate::route::Route;
-use crate::snapshot::Snapshot;
 use crate::stages::RouteStages;
+use crate::upstream_tls::ClientTls;
 
 /// Shared by all requests of a worker.
 pub(crate) struct WorkerContext {

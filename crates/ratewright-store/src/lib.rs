@@ -25,6 +25,7 @@
 //! `tests/it/laws.rs` holds the laws that every store must keep; it runs the same histories on each.
 
 mod clock;
+mod clock_setback;
 #[cfg(feature = "redis")]
 mod failover;
 mod keyed;
@@ -32,7 +33,6 @@ mod memory;
 #[cfg(feature = "redis")]
 pub mod redis;
 mod settle;
-mod time_seen;
 
 pub use clock::{SystemClock, WallClock};
 #[cfg(feature = "redis")]

@@ -32,8 +32,8 @@ use ratewright_core::store::{Act, Basis, Charge, Key, Receipt, Refund, Standing,
 use ratewright_core::{Clock, Micros, Quota, Store, Timestamp};
 use smallvec::SmallVec;
 
+use crate::clock_setback::TimeSeen;
 use crate::settle::{self, Buckets, settle};
-use crate::time_seen::TimeSeen;
 use shard::{BucketChange, Purpose, Shard, Visit};
 use siphash::SipHasher;
 use slot::Identity;

@@ -11,15 +11,15 @@
 //! # Laws
 //! `tests/it/laws.rs`, and `tests/it/twins.rs`: the same standings as the memory store, for every history.
 
+mod clock_setback_by_slot;
 mod cluster;
+mod counters;
 mod error;
 mod frame;
+mod instances;
 mod link;
 mod name;
-mod presence;
 mod servers;
-mod times_seen;
-mod traffic;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -28,19 +28,19 @@ use ratewright_core::store::{Basis, Charge, Key, Refund, Standings};
 use ratewright_core::{ManualClock, Micros, Store};
 use redis::Cmd;
 
+pub use counters::Traffic;
 pub use error::{Endpoint, FailureKind, StoreError};
 pub use link::LinkStatus;
 pub use name::digest_of;
 pub use servers::{Certificates, Servers, ServersError};
-pub use traffic::Traffic;
 
 use crate::failover::Peers;
 use crate::settle::Purpose;
+use clock_setback_by_slot::TimesSeen;
 use frame::Answer;
+use instances::Presence;
 use link::Link;
 use name::Naming;
-use presence::Presence;
-use times_seen::TimesSeen;
 
 /// How the store uses Redis.
 #[derive(Clone, Debug)]

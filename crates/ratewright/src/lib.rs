@@ -25,7 +25,7 @@ mod fetch;
 mod gateway;
 mod jwks;
 mod log;
-mod manual;
+mod man_pages;
 mod metrics;
 mod reload;
 mod serve;
@@ -36,7 +36,7 @@ mod text_table;
 #[cfg(feature = "otel")]
 mod traces;
 mod upgrade;
-mod variables;
+mod variable_typos;
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -74,8 +74,8 @@ pub fn main() -> ExitCode {
         Some(cli::Command::Upgrade(args)) => upgrade::upgrade(&args),
         Some(cli::Command::Key { value }) => key(value),
         Some(cli::Command::Schema(args)) => schema(&args),
-        Some(cli::Command::Completions { shell }) => manual::completions(shell),
-        Some(cli::Command::Man(args)) => manual::man(&args),
+        Some(cli::Command::Completions { shell }) => man_pages::completions(shell),
+        Some(cli::Command::Man(args)) => man_pages::man(&args),
         None => run(source.into()),
     }
 }
@@ -114,7 +114,7 @@ fn run(args: cli::ServeArgs) -> ExitCode {
         }
     };
     log::begin(&config.log, config.traces.as_ref());
-    variables::warn_of_typos(&asked.take());
+    variable_typos::warn_of_typos(&asked.take());
     config::log_warnings(&config.warnings);
     if source.path.is_none() && Path::new(DEFAULT_FILE_NAME).exists() {
         tracing::warn!(

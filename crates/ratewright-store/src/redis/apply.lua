@@ -1059,7 +1059,7 @@ local makers, kinds = { token_bucket, queue, stepped, counter, fixed_window, log
 local buckets, order, n_buckets = {}, {}, 0
 local reply, n_reply, n_keys = { now }, 1, 0
 
--- True if Redis has shown a later time before. time_seen.rs has the same tolerance.
+-- True if Redis has shown a later time before. clock_setback.rs has the same tolerance.
 local is_set_back = now + 100000 < latest
 
 -- What the reply says of a log is how it stands after the charge.

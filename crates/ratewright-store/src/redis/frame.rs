@@ -36,8 +36,8 @@ use redis::Value;
 use smallvec::SmallVec;
 
 use super::name::Naming;
+use crate::clock_setback::TimeSeen;
 use crate::settle::{Buckets, Purpose, settle};
-use crate::time_seen::TimeSeen;
 
 /// One decision, ready to be sent alone or together with others.
 #[derive(Debug, Default)]

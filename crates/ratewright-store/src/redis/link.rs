@@ -32,10 +32,10 @@ use redis::{Cmd, ErrorKind, RedisError, Script, ServerErrorKind, Value};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{timeout, timeout_at};
 
+use super::counters::{Counters, Traffic};
 use super::error::{Endpoint, StoreError, words};
 use super::frame::{Answer, Packed, answers};
 use super::servers::{Connection, Servers};
-use super::traffic::{Counters, Traffic};
 
 /// The script.
 const SCRIPT: &str = include_str!("apply.lua");

@@ -5,10 +5,10 @@ use ratewright_core::policy::OnFailure;
 
 use crate::error::{ConfigError, ConfigErrors};
 use crate::file::File;
-use crate::file_reader::NoFiles;
 use crate::policies::{PolicyContext, RuleSets};
 use crate::raw_value::{Located, Position};
 use crate::reader::{AvailableAttributes, Environment, Reader};
+use crate::referenced_files::NoFiles;
 use crate::source_file::SourceFile;
 
 /// The path in errors of a text without a file.

@@ -1,6 +1,6 @@
 //! The latest times seen: of a single server one, of a cluster one for each slot, because its nodes' clocks may differ.
 
-use crate::time_seen::TimeSeen;
+use crate::clock_setback::TimeSeen;
 
 const SLOTS: u16 = 16_384;
 
