@@ -70,7 +70,7 @@ fn what_would_silently_not_limit_is_rejected() {
     rejects(
         "store: {redis: {url: 'redis://:s3cret@h'}}\npolicies: [{name: u, in_flight: 3}]\n",
         expect![[r#"
-            <yaml>:1:22: store.redis is not supported by Limiter::from_yaml, which counts in memory; use Policies::from_yaml with a RedisStore, or remove the section
+            <yaml>:1:22: store.redis is not supported by Limiter::from_yaml, which counts in memory; use Policies::from_yaml and a Failover over a RedisStore, or remove the section
             <yaml>:2:33: policies.u.in_flight is not enforced by a Limiter: only the gateway and the tower layer count requests in flight; read the file with Limits::read, or remove the policy"#]],
     );
     let redis = "store: {redis: {}}\npolicies: [{name: u, quota: {rate: 1/s}}]\n";
