@@ -25,14 +25,14 @@ use ratewright_http::jwt::TokenAlgorithm;
 use ratewright_http::path::Case;
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde::de::{DeserializeOwned, Deserializer};
+use serde::de::Deserializer;
 
 use crate::raw_value::{Located, Position, RawList, RawValue, Sections};
 use crate::values::{
     Burst, FallbackShare, Family, FileName, InFlight, LogDenials, LogFormat, LogLevel, Name, OnMissing,
     Ratio, Secret, Statuses, Token,
 };
-use crate::yaml_tree::record::Recorded;
+use crate::yaml_tree::{self, Recorded};
 pub use cors::{Cors, CorsSection};
 pub use envoy::Envoy;
 pub use gateway::{
@@ -523,16 +523,10 @@ fn present_section<'d, D: Deserializer<'d>>(section: D) -> Result<Option<Redis>,
 
 /// Reads a file's text.
 pub fn parse(text: &str) -> Result<File, serde_saphyr::Error> {
-    from_yaml::<Option<File>>(text).map(Option::unwrap_or_default)
+    parse_recorded(text).map(|recorded| recorded.value.unwrap_or_default())
 }
 
 /// Reads a file's text, and keeps its tree.
 pub(crate) fn parse_recorded(text: &str) -> Result<Recorded<Option<File>>, serde_saphyr::Error> {
-    from_yaml(text)
-}
-
-/// The only place that knows which YAML crate reads policy files.
-fn from_yaml<T: DeserializeOwned>(text: &str) -> Result<T, serde_saphyr::Error> {
-    let options = serde_saphyr::options! { strict_booleans: true };
-    serde_saphyr::from_str_with_options(text, options)
+    yaml_tree::parse_recorded(text, serde_saphyr::options! { strict_booleans: true })
 }

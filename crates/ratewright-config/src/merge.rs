@@ -19,8 +19,7 @@ use crate::raw_value::{self, Position};
 use crate::reader::Reader;
 use crate::source_file::SourceFile;
 use crate::yaml_errors;
-use crate::yaml_tree::record::Recorded;
-use crate::yaml_tree::{Node, replay};
+use crate::yaml_tree::{self, Node, Recorded};
 
 /// The settings that name an item of a list: a policy's, a route's.
 const ITEM_NAMES: [&str; 2] = ["name", "id"];
@@ -141,7 +140,8 @@ impl Reader<'_> {
             return None;
         }
         // Each file was valid, and merging keeps the kinds of values.
-        let file = replay::read::<Option<File>>(&merged).map_err(|error| self.error(None, error.to_string()));
+        let file =
+            yaml_tree::replay::<Option<File>>(&merged).map_err(|error| self.error(None, error.to_string()));
         file.ok().map(Option::unwrap_or_default)
     }
 

@@ -10,9 +10,9 @@ use std::marker::PhantomData;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor, value};
-use serde_saphyr::{Location, Spanned};
+use serde_saphyr::Location;
 
-use crate::yaml_tree::replay;
+use crate::yaml_tree::erased;
 
 /// A position in one of the files.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -81,21 +81,12 @@ pub trait ConfigValue: Sized {
 }
 
 thread_local! {
-    /// The file that is being read, since the parser reports lines without files. None while nodes are read, which have positions.
-    static FILE: Cell<Option<usize>> = const { Cell::new(Some(0)) };
+    /// The file that is being read, since the parser reports lines without files.
+    static FILE: Cell<usize> = const { Cell::new(0) };
 }
 
 /// Sets the file of all positions that `read` creates.
 pub fn in_file<T>(file: usize, read: impl FnOnce() -> T) -> T {
-    reading(Some(file), read)
-}
-
-/// Takes positions from nodes while `read` runs.
-pub(crate) fn in_nodes<T>(read: impl FnOnce() -> T) -> T {
-    reading(None, read)
-}
-
-fn reading<T>(file: Option<usize>, read: impl FnOnce() -> T) -> T {
     let before = FILE.replace(file);
     let read = read();
     FILE.set(before);
@@ -106,7 +97,7 @@ impl Position {
     /// A position in the file that is being read.
     pub fn of(location: Location) -> Option<Self> {
         let (line, column) = (location.line(), location.column());
-        let file = FILE.get()?;
+        let file = FILE.get();
         (location != Location::UNKNOWN).then_some(Self { file, line, column })
     }
 }
@@ -163,12 +154,8 @@ impl<'d, T> Deserialize<'d> for RawValue<T> {
 
 impl<'d, T: Deserialize<'d>> Deserialize<'d> for Located<T> {
     fn deserialize<D: Deserializer<'d>>(deserializer: D) -> Result<Self, D::Error> {
-        if FILE.get().is_none() {
-            let (value, position) = replay::located(deserializer)?;
-            return Ok(Self { value, position });
-        }
-        let Spanned { value, referenced, .. } = Spanned::deserialize(deserializer)?;
-        Ok(Self { value, position: Position::of(referenced) })
+        let (value, position) = erased::located(deserializer)?;
+        Ok(Self { value, position })
     }
 }
 

@@ -11,11 +11,22 @@
 //!
 //! A type also tells how its setting is merged. One that asks for a struct is a [`Node::Section`]. One with a position of its own, such as
 //! [`RawValue`](crate::raw_value::RawValue) or [`Located`](crate::raw_value::Located), is a [`Node::Located`].
+//!
+//! The parser, the recorder and the tree are [`erased::Source`]s, so each type is compiled for one deserializer only.
 
-pub(crate) mod record;
-pub(crate) mod replay;
+pub(crate) mod erased;
+mod parser;
+mod record;
+mod replay;
+
+use std::marker::PhantomData;
+
+use serde::de::DeserializeOwned;
+use serde::de::value::Error as ReplayError;
 
 use crate::raw_value::Position;
+use erased::{Seed, SeedSlot};
+use record::Recorder;
 
 /// A node of a tree.
 #[derive(Default)]
@@ -42,6 +53,42 @@ pub(crate) struct LocatedNode {
     pub(crate) position: Option<Position>,
     pub(crate) node: Node,
 }
+
+/// A value, and the tree that it was read from.
+pub(crate) struct Recorded<T> {
+    pub(crate) value: T,
+    pub(crate) node: Node,
+}
+
+/// Reads a value from a text.
+pub(crate) fn parse<T: DeserializeOwned>(
+    text: &str,
+    options: serde_saphyr::Options,
+) -> Result<T, serde_saphyr::Error> {
+    let mut slot = SeedSlot::new(PhantomData);
+    parser::read(text, options, &mut slot)?;
+    Ok(slot.value.expect(WAS_READ))
+}
+
+/// Reads a value from a text, and keeps the tree.
+pub(crate) fn parse_recorded<T: DeserializeOwned>(
+    text: &str,
+    options: serde_saphyr::Options,
+) -> Result<Recorded<T>, serde_saphyr::Error> {
+    let (mut slot, mut node) = (SeedSlot::new(PhantomData), Node::Null);
+    let recorder: &mut Recorder<'_, dyn Seed> = &mut Recorder { inner: &mut slot, node: &mut node };
+    parser::read(text, options, recorder)?;
+    Ok(Recorded { value: slot.value.expect(WAS_READ), node })
+}
+
+/// Reads a value from a tree.
+pub(crate) fn replay<T: DeserializeOwned>(mut node: &Node) -> Result<T, ReplayError> {
+    let mut slot = SeedSlot::new(PhantomData);
+    slot.read(&mut node).map_err(|error| error.raise(None))?;
+    Ok(slot.value.expect(WAS_READ))
+}
+
+const WAS_READ: &str = "a seed that does not fail has a value";
 
 impl Node {
     /// The position of a node, or of the first inside it.

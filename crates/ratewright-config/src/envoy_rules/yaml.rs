@@ -13,6 +13,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 
 use crate::raw_value::{ConfigValue, Located, RawValue, Sections};
+use crate::yaml_tree;
 
 /// All names, ours last.
 pub(crate) const NAMES: [&str; 20] = [
@@ -92,13 +93,13 @@ pub(crate) fn parse(text: &str) -> Result<Root, serde_saphyr::Error> {
     let options = serde_saphyr::options! {
         budget: serde_saphyr::budget! { max_depth: DEPTH_MAX },
     };
-    serde_saphyr::from_str_with_options::<Option<Root>>(text, options).map(Option::unwrap_or_default)
+    yaml_tree::parse::<Option<Root>>(text, options).map(Option::unwrap_or_default)
 }
 
 /// True if a text is a rule file, and not a policy file of Ratewright. A text that is not valid YAML is classified by
 /// its lines.
 pub fn is_rules_file(text: &str) -> bool {
-    match serde_saphyr::from_str::<Option<Names>>(text) {
+    match yaml_tree::parse::<Option<Names>>(text, serde_saphyr::Options::default()) {
         Ok(names) => names.is_some_and(|Names(names)| names.iter().any(|name| is_rules_key(name))),
         Err(_) => text.lines().any(|line| line.split_once(':').is_some_and(|(name, _)| is_rules_key(name))),
     }

@@ -1,116 +1,71 @@
-//! Passes a recorded tree to a type, once more.
+//! A recorded tree as a source: it passes to a type once more what was passed when it was recorded.
 
 use std::slice;
 
-use serde::Deserialize;
-use serde::de::value::{Error, SeqDeserializer};
-use serde::de::{DeserializeSeed, Deserializer, IntoDeserializer, MapAccess, SeqAccess, Visitor};
-
+use super::erased::{Entries, Error, Items, LocatedSource, Request, Scalar, Seed, Source, Target};
 use super::{LocatedNode, Node};
-use crate::raw_value::{self, Position};
+use crate::raw_value::Position;
 
-/// Reads a value from a tree.
-pub(crate) fn read<'d, T: Deserialize<'d>>(node: &Node) -> Result<T, Error> {
-    raw_value::in_nodes(|| T::deserialize(Replay(node)))
-}
-
-/// A value and its position, from a node of a tree.
-pub(crate) fn located<'d, T: Deserialize<'d>, D: Deserializer<'d>>(
-    deserializer: D,
-) -> Result<(T, Option<Position>), D::Error> {
-    let (place, value) = <([u64; 3], T)>::deserialize(deserializer)?;
-    Ok((value, position(place)))
-}
-
-/// A position as numbers: its file, line and column. Lines begin with 1; line 0 means: no position.
-fn place(position: Option<Position>) -> [u64; 3] {
-    position.map_or([0; 3], |Position { file, line, column }| [file as u64, line, column])
-}
-
-fn position([file, line, column]: [u64; 3]) -> Option<Position> {
-    let file = usize::try_from(file).ok()?;
-    (line > 0).then_some(Position { file, line, column })
-}
-
-/// A node as a deserializer.
-#[derive(Clone, Copy)]
-struct Replay<'n>(&'n Node);
-
-impl<'d> Deserializer<'d> for Replay<'_> {
-    type Error = Error;
-
-    fn deserialize_any<V: Visitor<'d>>(self, visitor: V) -> Result<V::Value, Error> {
-        match self.0 {
-            Node::Null => visitor.visit_unit(),
-            Node::Bool(value) => visitor.visit_bool(*value),
-            Node::Unsigned(value) => visitor.visit_u64(*value),
-            Node::Signed(value) => visitor.visit_i64(*value),
-            Node::Float(value) => visitor.visit_f64(*value),
-            Node::Text(text) => visitor.visit_str(text),
-            Node::List(items) => visitor.visit_seq(SeqDeserializer::new(items.iter().map(Replay))),
-            Node::Table(entries) | Node::Section(entries) => {
-                visitor.visit_map(Entries { left: entries.iter(), value: &Node::Null })
+impl Source for &Node {
+    /// The tree was recorded for the same type, so only an option asks for more than the node itself.
+    fn read(&mut self, request: Request, target: &mut dyn Target) -> Result<(), Error> {
+        let node = *self;
+        match (request, node) {
+            (Request::Option, Node::Null) => target.scalar(Scalar::None),
+            (Request::Option, _) => target.some(self),
+            (_, Node::Null) => target.scalar(Scalar::Null),
+            (_, Node::Bool(value)) => target.scalar(Scalar::Bool(*value)),
+            (_, Node::Unsigned(value)) => target.scalar(Scalar::Unsigned(*value)),
+            (_, Node::Signed(value)) => target.scalar(Scalar::Signed(*value)),
+            (_, Node::Float(value)) => target.scalar(Scalar::Float(*value)),
+            (_, Node::Text(text)) => target.scalar(Scalar::Text(text)),
+            (_, Node::List(items)) => target.list(&mut items.iter()),
+            (_, Node::Table(entries) | Node::Section(entries)) => {
+                target.table(&mut NodeEntries { left: entries.iter(), value: &Node::Null })
             }
-            Node::Located(located) => visitor.visit_seq(LocatedParts { located, n_read: 0 }),
+            (_, Node::Located(located)) => target.located(&mut &**located),
         }
     }
+}
 
-    fn deserialize_option<V: Visitor<'d>>(self, visitor: V) -> Result<V::Value, Error> {
-        if let Node::Null = self.0 { visitor.visit_none() } else { visitor.visit_some(self) }
-    }
-
-    serde::forward_to_deserialize_any! {
-        <V: Visitor<'d>>
-        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit
-        unit_struct newtype_struct seq tuple tuple_struct map struct enum identifier ignored_any
+impl Items for slice::Iter<'_, Node> {
+    fn next(&mut self, seed: &mut dyn Seed) -> Result<bool, Error> {
+        let Some(mut item) = Iterator::next(self) else { return Ok(false) };
+        seed.read(&mut item)?;
+        Ok(true)
     }
 }
 
-impl IntoDeserializer<'_, Error> for Replay<'_> {
-    type Deserializer = Self;
-
-    fn into_deserializer(self) -> Self {
-        self
-    }
-}
-
-/// The entries of a table or section. A key's value comes after the key.
-struct Entries<'n> {
+/// The entries of a table or section. A name's value comes after the name.
+struct NodeEntries<'n> {
     left: slice::Iter<'n, (String, Node)>,
     value: &'n Node,
 }
 
-impl<'d> MapAccess<'d> for Entries<'_> {
-    type Error = Error;
-
-    fn next_key_seed<S: DeserializeSeed<'d>>(&mut self, seed: S) -> Result<Option<S::Value>, Error> {
-        let Some((name, value)) = self.left.next() else { return Ok(None) };
+impl Entries for NodeEntries<'_> {
+    fn next_name(&mut self, seed: &mut dyn Seed) -> Result<bool, Error> {
+        let Some((name, value)) = self.left.next() else { return Ok(false) };
         self.value = value;
-        seed.deserialize(name.as_str().into_deserializer()).map(Some)
+        seed.read(&mut Name(name))?;
+        Ok(true)
     }
-    fn next_value_seed<S: DeserializeSeed<'d>>(&mut self, seed: S) -> Result<S::Value, Error> {
-        seed.deserialize(Replay(self.value))
+    fn next_value(&mut self, seed: &mut dyn Seed) -> Result<(), Error> {
+        seed.read(&mut self.value)
     }
 }
 
-/// A position, then the value.
-struct LocatedParts<'n> {
-    located: &'n LocatedNode,
-    n_read: u8,
+/// The name of an entry.
+struct Name<'n>(&'n str);
+
+impl Source for Name<'_> {
+    fn read(&mut self, _: Request, target: &mut dyn Target) -> Result<(), Error> {
+        target.scalar(Scalar::Text(self.0))
+    }
 }
 
-impl<'d> SeqAccess<'d> for LocatedParts<'_> {
-    type Error = Error;
-
-    fn next_element_seed<S: DeserializeSeed<'d>>(&mut self, seed: S) -> Result<Option<S::Value>, Error> {
-        self.n_read += 1;
-        match self.n_read {
-            1 => {
-                let place = place(self.located.position);
-                seed.deserialize(SeqDeserializer::new(place.into_iter())).map(Some)
-            }
-            2 => seed.deserialize(Replay(&self.located.node)).map(Some),
-            _ => Ok(None),
-        }
+impl LocatedSource for &LocatedNode {
+    fn read(&mut self, seed: &mut dyn Seed) -> Result<Option<Position>, Error> {
+        seed.read(&mut &self.node)?;
+        Ok(self.position)
     }
 }
