@@ -13,6 +13,7 @@
 //! its own, with a position. The error of a source stays in the source: the type sees only [`Error::Source`].
 
 use std::fmt;
+use std::marker::PhantomData;
 
 use serde::de::{
     self, DeserializeSeed, Deserializer, IntoDeserializer as _, MapAccess, SeqAccess, Unexpected, Visitor,
@@ -26,14 +27,25 @@ pub(crate) trait Source {
     fn read(&mut self, request: Request, target: &mut dyn Target) -> Result<(), Error>;
 }
 
-/// What is being read: a visitor.
+/// What is being read: a visitor. A kind of value that it did not request is an error.
 pub(crate) trait Target {
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result;
-    fn scalar(&mut self, scalar: Scalar<'_>) -> Result<(), Error>;
-    fn some(&mut self, source: &mut dyn Source) -> Result<(), Error>;
-    fn list(&mut self, items: &mut dyn Items) -> Result<(), Error>;
-    fn table(&mut self, entries: &mut dyn Entries) -> Result<(), Error>;
-    fn located(&mut self, value: &mut dyn LocatedSource) -> Result<(), Error>;
+
+    fn scalar(&mut self, scalar: Scalar<'_>) -> Result<(), Error> {
+        Err(Error::unrequested(scalar.unexpected(), &|f| self.expecting(f)))
+    }
+    fn some(&mut self, _: &mut dyn Source) -> Result<(), Error> {
+        Err(Error::unrequested(Unexpected::Option, &|f| self.expecting(f)))
+    }
+    fn list(&mut self, _: &mut dyn Items) -> Result<(), Error> {
+        Err(Error::unrequested(Unexpected::Seq, &|f| self.expecting(f)))
+    }
+    fn table(&mut self, _: &mut dyn Entries) -> Result<(), Error> {
+        Err(Error::unrequested(Unexpected::Map, &|f| self.expecting(f)))
+    }
+    fn located(&mut self, _: &mut dyn LocatedSource) -> Result<(), Error> {
+        Err(Error::unrequested(Unexpected::NewtypeStruct, &|f| self.expecting(f)))
+    }
 }
 
 /// Reads one value.
@@ -137,7 +149,7 @@ const ONCE: &str = "a value is read once";
 pub(crate) fn located<'d, T: de::Deserialize<'d>, D: Deserializer<'d>>(
     deserializer: D,
 ) -> Result<(T, Option<Position>), D::Error> {
-    deserializer.deserialize_newtype_struct(LOCATED, LocatedVisitor(std::marker::PhantomData))
+    deserializer.deserialize_newtype_struct(LOCATED, LocatedVisitor(PhantomData))
 }
 
 /// A source as a deserializer.
@@ -155,6 +167,15 @@ struct VisitorSlot<V: Visitor<'static>> {
     value: Option<V::Value>,
 }
 
+/// A visitor that takes only the kind of value that was requested, so that its other methods are not compiled.
+struct Only<K, V: Visitor<'static>>(VisitorSlot<V>, PhantomData<K>);
+
+struct ScalarKind;
+struct OptionKind;
+struct ListKind;
+struct TableKind;
+struct LocatedKind;
+
 impl<S: DeserializeSeed<'static>> SeedSlot<S> {
     pub(crate) fn new(seed: S) -> Self {
         Self { seed: Some(seed), value: None }
@@ -171,16 +192,25 @@ impl<S: DeserializeSeed<'static>> Seed for SeedSlot<S> {
 
 impl Erased<'_> {
     fn read<V: Visitor<'static>>(self, request: Request, visitor: V) -> Result<V::Value, Error> {
-        let mut slot = VisitorSlot { visitor: Some(visitor), value: None };
+        let mut slot = VisitorSlot::new(visitor);
         self.0.read(request, &mut slot)?;
-        Ok(slot.value.expect("a source calls its target"))
+        slot.into_value()
+    }
+
+    fn read_only<K, V: Visitor<'static>>(self, _: K, request: Request, visitor: V) -> Result<V::Value, Error>
+    where
+        Only<K, V>: Target,
+    {
+        let mut slot = Only(VisitorSlot::new(visitor), PhantomData);
+        self.0.read(request, &mut slot)?;
+        slot.0.into_value()
     }
 }
 
 macro_rules! requests {
-    ($($method:ident => $request:ident;)*) => {
+    ($($method:ident => $kind:ident $request:ident;)*) => {
         $(fn $method<V: Visitor<'static>>(self, visitor: V) -> Result<V::Value, Error> {
-            self.read(Request::$request, visitor)
+            self.read_only($kind, Request::$request, visitor)
         })*
     };
 }
@@ -189,14 +219,20 @@ impl Deserializer<'static> for Erased<'_> {
     type Error = Error;
 
     requests! {
-        deserialize_any => Any;
-        deserialize_str => Str;
-        deserialize_string => String;
-        deserialize_option => Option;
-        deserialize_seq => List;
-        deserialize_map => Table;
-        deserialize_identifier => Identifier;
-        deserialize_ignored_any => Ignored;
+        deserialize_str => ScalarKind Str;
+        deserialize_string => ScalarKind String;
+        deserialize_identifier => ScalarKind Identifier;
+        deserialize_option => OptionKind Option;
+        deserialize_seq => ListKind List;
+        deserialize_map => TableKind Table;
+    }
+
+    fn deserialize_any<V: Visitor<'static>>(self, visitor: V) -> Result<V::Value, Error> {
+        self.read(Request::Any, visitor)
+    }
+
+    fn deserialize_ignored_any<V: Visitor<'static>>(self, visitor: V) -> Result<V::Value, Error> {
+        self.read(Request::Ignored, visitor)
     }
 
     fn deserialize_struct<V: Visitor<'static>>(
@@ -205,7 +241,7 @@ impl Deserializer<'static> for Erased<'_> {
         _: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, Error> {
-        self.read(Request::Section, visitor)
+        self.read_only(TableKind, Request::Section, visitor)
     }
 
     fn deserialize_newtype_struct<V: Visitor<'static>>(
@@ -214,7 +250,7 @@ impl Deserializer<'static> for Erased<'_> {
         visitor: V,
     ) -> Result<V::Value, Error> {
         if name == LOCATED {
-            return self.read(Request::Located, visitor);
+            return self.read_only(LocatedKind, Request::Located, visitor);
         }
         visitor.visit_newtype_struct(self)
     }
@@ -227,6 +263,14 @@ impl Deserializer<'static> for Erased<'_> {
 }
 
 impl<V: Visitor<'static>> VisitorSlot<V> {
+    fn new(visitor: V) -> Self {
+        Self { visitor: Some(visitor), value: None }
+    }
+
+    fn into_value(self) -> Result<V::Value, Error> {
+        self.value.ok_or_else(|| Error::Other("no value".to_owned()))
+    }
+
     fn visit(&mut self, visit: impl FnOnce(V) -> Result<V::Value, Error>) -> Result<(), Error> {
         self.value = Some(visit(self.visitor.take().expect(ONCE))?);
         Ok(())
@@ -260,6 +304,27 @@ impl<V: Visitor<'static>> Target for VisitorSlot<V> {
     fn located(&mut self, value: &mut dyn LocatedSource) -> Result<(), Error> {
         self.visit(|visitor| visitor.visit_seq(LocatedParts { value, place: [0; 3], n_read: 0 }))
     }
+}
+
+macro_rules! only {
+    ($($kind:ident: $($method:ident($type:ty))*;)*) => {
+        $(impl<V: Visitor<'static>> Target for Only<$kind, V> {
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.expecting(f)
+            }
+            $(fn $method(&mut self, value: $type) -> Result<(), Error> {
+                self.0.$method(value)
+            })*
+        })*
+    };
+}
+
+only! {
+    ScalarKind: scalar(Scalar<'_>);
+    OptionKind: scalar(Scalar<'_>) some(&mut dyn Source);
+    ListKind: list(&mut dyn Items);
+    TableKind: table(&mut dyn Entries);
+    LocatedKind: located(&mut dyn LocatedSource);
 }
 
 struct ErasedItems<'s>(&'s mut dyn Items);
@@ -314,7 +379,7 @@ impl SeqAccess<'static> for LocatedParts<'_> {
 }
 
 /// Reads [`LocatedParts`].
-struct LocatedVisitor<T>(std::marker::PhantomData<fn() -> T>);
+struct LocatedVisitor<T>(PhantomData<fn() -> T>);
 
 impl<'d, T: de::Deserialize<'d>> Visitor<'d> for LocatedVisitor<T> {
     type Value = (T, Option<Position>);
@@ -332,7 +397,30 @@ impl<'d, T: de::Deserialize<'d>> Visitor<'d> for LocatedVisitor<T> {
     }
 }
 
+impl Scalar<'_> {
+    fn unexpected(&self) -> Unexpected<'_> {
+        match *self {
+            Self::Null => Unexpected::Unit,
+            Self::None => Unexpected::Option,
+            Self::Bool(value) => Unexpected::Bool(value),
+            Self::Unsigned(value) => Unexpected::Unsigned(value),
+            Self::Signed(value) => Unexpected::Signed(value),
+            Self::Float(value) => Unexpected::Float(value),
+            Self::Text(text) => Unexpected::Str(text),
+        }
+    }
+}
+
 impl Error {
+    /// The error of a target that is passed a kind of value that it did not request.
+    fn unrequested(
+        found: Unexpected<'_>,
+        expecting: &dyn Fn(&mut fmt::Formatter<'_>) -> fmt::Result,
+    ) -> Self {
+        let expected = fmt::from_fn(expecting).to_string();
+        Self::InvalidType { found: found.into(), expected }
+    }
+
     /// The same as the error of a deserializer. `kept` is what a failed source has kept.
     pub(crate) fn raise<E: de::Error>(self, kept: Option<E>) -> E {
         match self {
