@@ -6,10 +6,12 @@ use std::time::Duration;
 use http::{HeaderValue, Method};
 use ratewright_core::policy::Pattern;
 
-use crate::body_rate::BodyRate;
 use crate::cors::Cors;
-use crate::path_pattern::PathPattern;
 use crate::upstream::Upstream;
+
+pub use crate::body_rate::BodyRate;
+pub use crate::path_pattern::{PathPattern, PathPatternError};
+pub use crate::routes::RouteLookup;
 
 /// How matching requests are forwarded.
 #[derive(Clone, Debug)]

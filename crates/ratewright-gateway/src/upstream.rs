@@ -31,9 +31,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use ratewright_core::{Micros, Timestamp};
 use smallvec::SmallVec;
 
-use crate::server::Server;
-use crate::upstream_tls::ClientTls;
 use state::{Admission, ServerHealth};
+
+pub use crate::server::{Server, ServerError};
+pub use crate::upstream_tls::ClientTls;
 
 /// The servers of a route.
 #[derive(Debug)]

@@ -10,9 +10,9 @@ use hyper_rustls::ConfigBuilderExt;
 use ratewright_core::decision::Observe;
 use ratewright_core::store::Key;
 use ratewright_core::{Limiter, Policies, Store};
-use ratewright_gateway::{
-    ClientTls, Gateway, GatewayOptions, RequestMetrics, Server, Settings, SharedSnapshot, Snapshot,
-};
+use ratewright_gateway::metrics::RequestMetrics;
+use ratewright_gateway::upstream::{ClientTls, Server};
+use ratewright_gateway::{Gateway, GatewayOptions, Settings, SharedSnapshot, Snapshot};
 use ratewright_http::Dialect;
 use ratewright_listen::{ConnectionSetup, Shutdown};
 use ratewright_store::{SystemClock, WallClock};

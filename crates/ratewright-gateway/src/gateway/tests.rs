@@ -2,11 +2,11 @@
 
 use super::*;
 use crate::body::Body;
-use crate::route::{Match, Route, Timeouts};
+use crate::route::{HostPolicy, Match, Route, Timeouts};
 use crate::routes::Routes;
 use crate::server::Server;
 use crate::upstream::{Balance, Health, Protocol, Upstream};
-use crate::{HostPolicy, Settings, Snapshot};
+use crate::{Settings, Snapshot};
 use http::Response;
 use http::header::UPGRADE;
 use http_body::Body as _;
@@ -53,7 +53,7 @@ impl TestGateway {
             wall: Arc::new(ManualClock::default()),
             client_tls: client_tls(),
             metrics: Arc::default(),
-            access_log: Arc::new(crate::NoAccessLog),
+            access_log: Arc::new(crate::access_log::NoAccessLog),
         };
         let worker = Arc::new(Worker::new(Arc::new(gateway), GatewayOptions::POOL_IDLE_TIMEOUT));
         let (_, stop) = ShutdownTrigger::new();

@@ -1,9 +1,9 @@
 //! Lookup by example, and compared with a linear search.
 
 use super::*;
+use crate::route::{HostPolicy, Timeouts};
 use crate::server::Server;
 use crate::upstream::{Balance, Health, Protocol, Tried, Upstream};
-use crate::{HostPolicy, Timeouts};
 use proptest::prelude::*;
 use ratewright_core::Timestamp;
 use ratewright_http::path::Case;

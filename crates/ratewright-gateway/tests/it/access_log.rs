@@ -7,7 +7,8 @@ use expect_test::{Expect, expect};
 use ratewright_core::query::AttributeName;
 use ratewright_core::quota::{Algorithm, Refill};
 use ratewright_core::{Policy, Quota};
-use ratewright_gateway::{AccessLog, AccessLogEntry, Settings};
+use ratewright_gateway::Settings;
+use ratewright_gateway::access_log::{AccessLog, AccessLogEntry};
 
 use crate::harness::{ScriptedServer, Setup, TestGateway, route, settings, wait_until};
 

@@ -13,7 +13,9 @@ use http::Method;
 use ratewright_core::query::AttributeName;
 use ratewright_core::quota::{Algorithm, Refill};
 use ratewright_core::{Policy, Quota};
-use ratewright_gateway::{AllowedHeaders, Cors, CorsRules, Match, PathPattern, Route, Routes, Settings};
+use ratewright_gateway::cors::{AllowedHeaders, Cors, CorsRules};
+use ratewright_gateway::route::{Match, PathPattern};
+use ratewright_gateway::{Route, Routes, Settings};
 use ratewright_http::path::Case;
 
 use crate::harness::{Client, ScriptedServer, TestGateway, route, settings, text};

@@ -4,7 +4,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use http::Request;
-use ratewright_gateway::{Route, Routes, Timeouts};
+use ratewright_gateway::route::Timeouts;
+use ratewright_gateway::{Route, Routes};
 use tokio::sync::mpsc;
 
 use crate::harness::{Client, ScriptedServer, Setup, TestGateway, route, settings, text, within};

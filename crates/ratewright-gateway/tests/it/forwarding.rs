@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::Request;
-use ratewright_gateway::{Balance, Health, Protocol, Route, Server, Timeouts, Upstream};
+use ratewright_gateway::route::Timeouts;
+use ratewright_gateway::upstream::{Balance, Health, Protocol, Server};
+use ratewright_gateway::{Route, Upstream};
 
 use crate::harness::{Client, ScriptedServer, TestGateway, route, text};
 use crate::hyper_peers::{body, connect, exchange};

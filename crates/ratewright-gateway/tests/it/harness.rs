@@ -9,10 +9,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use ratewright_core::{Limiter, ManualClock, Policies, Policy, Timestamp};
+use ratewright_gateway::access_log::{AccessLog, NoAccessLog};
+use ratewright_gateway::metrics::{RequestMetrics, RouteMetrics};
+use ratewright_gateway::route::{HostPolicy, Match, PathPattern, Timeouts};
+use ratewright_gateway::upstream::{Balance, ClientTls, Health, Protocol, Server};
 use ratewright_gateway::{
-    AccessLog, Balance, ClientTls, Gateway, GatewayOptions, Health, HostPolicy, Match, NoAccessLog,
-    PathPattern, Protocol, RequestMetrics, Route, RouteMetrics, Routes, Server, Settings, SharedSnapshot,
-    Snapshot, Timeouts, Upstream,
+    Gateway, GatewayOptions, Route, Routes, Settings, SharedSnapshot, Snapshot, Upstream,
 };
 use ratewright_http::Dialect;
 use ratewright_http::path::Case;

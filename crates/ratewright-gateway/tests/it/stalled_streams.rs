@@ -10,7 +10,9 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use ratewright_core::query::AttributeName;
 use ratewright_core::quota::{Algorithm, WindowStart};
 use ratewright_core::{Policy, Quota};
-use ratewright_gateway::{Protocol, Route, Settings, Timeouts};
+use ratewright_gateway::route::Timeouts;
+use ratewright_gateway::upstream::Protocol;
+use ratewright_gateway::{Route, Settings};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 

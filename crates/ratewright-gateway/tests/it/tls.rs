@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use http::{Response, Version};
-use ratewright_gateway::{
-    Balance, ClientTls, Health, Match, PathPattern, Protocol, Route, Routes, Settings, Upstream,
-};
+use ratewright_gateway::route::{Match, PathPattern};
+use ratewright_gateway::upstream::{Balance, ClientTls, Health, Protocol};
+use ratewright_gateway::{Route, Routes, Settings, Upstream};
 use ratewright_http::path::Case;
 use ratewright_listen::Tls;
 use rcgen::{CertifiedKey, generate_simple_self_signed};

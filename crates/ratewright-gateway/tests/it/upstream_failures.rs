@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use http::Response;
 use ratewright_core::Micros;
-use ratewright_gateway::{Balance, Health, Protocol, Route, Server, Timeouts, Upstream};
+use ratewright_gateway::route::Timeouts;
+use ratewright_gateway::upstream::{Balance, Health, Protocol, Server};
+use ratewright_gateway::{Route, Upstream};
 
 use crate::harness::{Client, ScriptedServer, TestGateway, route, route_to, text, wait_until};
 use crate::hyper_peers::{HyperServer, body, whole};

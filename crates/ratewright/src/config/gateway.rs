@@ -4,7 +4,8 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use ratewright_core::Micros;
-use ratewright_gateway::{BodyRate, Settings, Timeouts};
+use ratewright_gateway::Settings;
+use ratewright_gateway::route::{BodyRate, Timeouts};
 
 use super::SectionReader;
 use ratewright_config::program::file;

@@ -8,7 +8,8 @@ use ratewright_core::policy::Pattern;
 use ratewright_core::query::AttributeName;
 use ratewright_core::quota::Algorithm;
 use ratewright_core::{Policies, Policy};
-use ratewright_gateway::{HostPolicy, Match, PathPattern, Route, RouteError, Routes, Settings};
+use ratewright_gateway::route::{HostPolicy, Match, PathPattern, RouteError};
+use ratewright_gateway::{Route, Routes, Settings};
 use ratewright_http::path::Case;
 
 use super::SectionReader;

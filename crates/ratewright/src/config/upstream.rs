@@ -1,6 +1,7 @@
 //! A route's `upstream`: its servers, and how they are used.
 
-use ratewright_gateway::{Balance, ClientTls, Health, Protocol, Server, Upstream};
+use ratewright_gateway::Upstream;
+use ratewright_gateway::upstream::{Balance, ClientTls, Health, Protocol, Server};
 
 use super::SectionReader;
 use crate::fetch;

@@ -2,7 +2,9 @@
 
 use ratewright_core::policy::Missing;
 use ratewright_core::quota::WindowStart;
-use ratewright_gateway::{Balance, Health, Protocol, Timeouts, Upstream};
+use ratewright_gateway::Upstream;
+use ratewright_gateway::route::Timeouts;
+use ratewright_gateway::upstream::{Balance, Health, Protocol};
 
 use super::*;
 use crate::harness::Setup;

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use ratewright_gateway::{AccessLog, AccessLogEntry};
+use ratewright_gateway::access_log::{AccessLog, AccessLogEntry};
 
 use super::*;
 use crate::harness::Setup;

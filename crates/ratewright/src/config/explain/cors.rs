@@ -2,7 +2,8 @@
 
 use http::{HeaderName, Method};
 use ratewright_core::Micros;
-use ratewright_gateway::{AllowedHeaders, Cors, Route, Settings};
+use ratewright_gateway::cors::{AllowedHeaders, Cors};
+use ratewright_gateway::{Route, Settings};
 
 use super::span;
 

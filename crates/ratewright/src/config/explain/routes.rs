@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use http::Method;
 use ratewright_core::policy::Pattern;
-use ratewright_gateway::{Match, PathPattern, Route, Routes, Settings};
+use ratewright_gateway::route::{Match, PathPattern};
+use ratewright_gateway::{Route, Routes, Settings};
 
 use super::cors;
 

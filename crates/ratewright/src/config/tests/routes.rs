@@ -5,7 +5,7 @@ use ratewright_core::policy::Selector;
 use ratewright_core::query::{Ask, Attribute, AttributeName, Entrypoint, Select};
 use ratewright_core::store::Charges;
 use ratewright_core::{Micros, Query};
-use ratewright_gateway::RouteLookup;
+use ratewright_gateway::route::RouteLookup;
 
 use super::*;
 
