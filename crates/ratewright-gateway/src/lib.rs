@@ -3,7 +3,7 @@
 //! # Layout, in reading order
 //! - [`Settings`]: the gateway's part of the policy file; [`Snapshot`]: settings and policies of one file.
 //! - [`Target`]: the one path that is matched, limited and forwarded.
-//! - [`Routes`]: from host, path and method to a [`Route`], most specific first. [`route`]: all that a route can say.
+//! - [`RouteTable`]: from host, path and method to a [`Route`], most specific first. [`route`]: what a route says.
 //! - [`upstream`]: the servers of a route, balanced in turn or by load; failing servers are ejected for a while.
 //! - [`cors`]: which other origins may read responses.
 //! - [`headers`]: header checks and changes before a request is forwarded.
@@ -27,21 +27,20 @@ pub mod fuzzing;
 mod gateway;
 mod h1;
 mod h2;
+mod header_whitespace;
 pub mod headers;
 mod idle;
 mod idle_timer;
 mod loaded_file;
 pub mod metrics;
-mod ows;
 mod parse_errors;
 mod path_pattern;
 mod pool;
 mod request_body;
 pub mod route;
-mod routes;
+mod route_table;
 mod routing;
 mod scheme;
-mod server;
 mod settings;
 mod stages;
 mod stalled_stream;
@@ -58,7 +57,7 @@ pub use explain::ExplainTokens;
 pub use gateway::{Gateway, GatewayOptions, StartedGateway};
 pub use loaded_file::{SharedSnapshot, Snapshot};
 pub use route::Route;
-pub use routes::Routes;
+pub use route_table::RouteTable;
 pub use scheme::Scheme;
 pub use settings::Settings;
 pub use target::{Target, TargetError};

@@ -17,8 +17,8 @@ use tokio::time::Instant;
 
 use crate::h1::Http1;
 use crate::h2::Http2Pool;
-use crate::server::Server;
 use crate::upstream::Protocol;
+use crate::upstream::UpstreamServer;
 
 /// The most idle connections to one server in a pool.
 const IDLE_MAX: usize = 128;
@@ -79,7 +79,7 @@ impl Pool {
     }
 
     /// The index of a server's connections.
-    pub(crate) fn slot(&self, server: &Server, protocol: Protocol, ca: Option<&Arc<[u8]>>) -> usize {
+    pub(crate) fn slot(&self, server: &UpstreamServer, protocol: Protocol, ca: Option<&Arc<[u8]>>) -> usize {
         let mut slots = self.slots.lock();
         let Slots { indices, slots } = &mut *slots;
         let key = ConnectionKey { server: server.to_string(), protocol, ca: ca.cloned() };

@@ -11,7 +11,7 @@ use crate::upstream::Upstream;
 
 pub use crate::body_rate::BodyRate;
 pub use crate::path_pattern::{PathPattern, PathPatternError};
-pub use crate::routes::RouteLookup;
+pub use crate::route_table::RouteLookup;
 
 /// How matching requests are forwarded.
 #[derive(Clone, Debug)]
@@ -96,7 +96,7 @@ pub enum RouteError {
         what: String,
     },
     /// The limit is exceeded.
-    #[error("too many routes: {n}; use at most {}", crate::Routes::MAX)]
+    #[error("too many routes: {n}; use at most {}", crate::RouteTable::MAX)]
     TooMany {
         /// The number of pairs of host and path.
         n: usize,

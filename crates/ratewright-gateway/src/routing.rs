@@ -22,7 +22,7 @@ use ratewright_http::{Problem, ProblemContext, parts};
 use crate::body::Body;
 use crate::cors::{Cors, PREFLIGHT_VARY, PreflightError, is_preflight, requested_method};
 use crate::headers::{FramingError, check_framing, check_identity};
-use crate::routes::RouteLookup;
+use crate::route_table::RouteLookup;
 use crate::settings::Settings;
 use crate::stages::ConnectionContext;
 use crate::target::Target;

@@ -53,7 +53,7 @@ pub(crate) use explain::{explain, explain_envoy};
 use listen::EnabledListeners;
 pub(crate) use listen::{ListenConfig, ListenerConfig};
 pub(crate) use ratewright_config::program::raw_value::{Position, in_file};
-pub(crate) use ratewright_config::program::reference::{reference, schema};
+pub(crate) use ratewright_config::program::schema::{reference, schema};
 pub(crate) use ratewright_config::program::values::{LogDenials, LogFormat};
 pub(crate) use ratewright_config::program::yaml_errors::{closest, describe as describe_yaml_error};
 pub(crate) use ratewright_config::{ConfigError, Environment, SourceFile};

@@ -11,7 +11,7 @@ use ratewright_core::decision::Observe;
 use ratewright_core::store::Key;
 use ratewright_core::{Limiter, Policies, Store};
 use ratewright_gateway::metrics::RequestMetrics;
-use ratewright_gateway::upstream::{ClientTls, Server};
+use ratewright_gateway::upstream::{ClientTls, UpstreamServer};
 use ratewright_gateway::{Gateway, GatewayOptions, Settings, SharedSnapshot, Snapshot};
 use ratewright_http::Dialect;
 use ratewright_listen::{ConnectionSetup, Shutdown};
@@ -177,5 +177,5 @@ fn needs_trust(settings: &Settings) -> bool {
     let upstreams = settings.routes.iter().map(|(_, route)| &route.upstream);
     upstreams
         .filter(|upstream| upstream.tls().is_none())
-        .any(|upstream| upstream.servers().any(Server::is_tls))
+        .any(|upstream| upstream.servers().any(UpstreamServer::is_tls))
 }

@@ -3,8 +3,8 @@
 use super::*;
 use crate::body::Body;
 use crate::route::{HostPolicy, Match, Route, Timeouts};
-use crate::routes::Routes;
-use crate::server::Server;
+use crate::route_table::RouteTable;
+use crate::upstream::UpstreamServer;
 use crate::upstream::{Balance, Health, Protocol, Upstream};
 use crate::{Settings, Snapshot};
 use http::Response;
@@ -87,8 +87,8 @@ impl TestGateway {
     }
 }
 
-fn routes(address: SocketAddr) -> Routes {
-    let servers = vec![Server::parse(&format!("http://{address}")).unwrap()];
+fn routes(address: SocketAddr) -> RouteTable {
+    let servers = vec![UpstreamServer::parse(&format!("http://{address}")).unwrap()];
     let upstream = Upstream::new(servers, Balance::default(), Protocol::default(), Health::default());
     let route = Route {
         id: "all".into(),
@@ -102,7 +102,7 @@ fn routes(address: SocketAddr) -> Routes {
         retries_max: 0,
         cors: None,
     };
-    Routes::new(vec![(Match::default(), route)]).unwrap()
+    RouteTable::new(vec![(Match::default(), route)]).unwrap()
 }
 
 fn client_tls() -> ClientTls {

@@ -15,7 +15,7 @@ use ratewright_core::quota::{Algorithm, Refill};
 use ratewright_core::{Policy, Quota};
 use ratewright_gateway::cors::{AllowedHeaders, Cors, CorsRules};
 use ratewright_gateway::route::{Match, PathPattern};
-use ratewright_gateway::{Route, Routes, Settings};
+use ratewright_gateway::{Route, RouteTable, Settings};
 use ratewright_http::path::Case;
 
 use crate::harness::{Client, ScriptedServer, TestGateway, route, settings, text};
@@ -52,7 +52,7 @@ fn on(path: &str, methods: &[Method]) -> Match {
 }
 
 fn routes(routes: Vec<(Match, Route)>) -> Settings {
-    Settings { routes: Routes::new(routes).unwrap(), ..Settings::default() }
+    Settings { routes: RouteTable::new(routes).unwrap(), ..Settings::default() }
 }
 
 fn bucket(burst: u32) -> Policy {

@@ -12,9 +12,9 @@ use ratewright_core::{Limiter, ManualClock, Policies, Policy, Timestamp};
 use ratewright_gateway::access_log::{AccessLog, NoAccessLog};
 use ratewright_gateway::metrics::{RequestMetrics, RouteMetrics};
 use ratewright_gateway::route::{HostPolicy, Match, PathPattern, Timeouts};
-use ratewright_gateway::upstream::{Balance, ClientTls, Health, Protocol, Server};
+use ratewright_gateway::upstream::{Balance, ClientTls, Health, Protocol, UpstreamServer};
 use ratewright_gateway::{
-    Gateway, GatewayOptions, Route, Routes, Settings, SharedSnapshot, Snapshot, Upstream,
+    Gateway, GatewayOptions, Route, RouteTable, Settings, SharedSnapshot, Snapshot, Upstream,
 };
 use ratewright_http::Dialect;
 use ratewright_http::path::Case;
@@ -68,7 +68,7 @@ pub(crate) fn route(servers: &[SocketAddr]) -> Route {
 
 /// A route that matches everything, to servers with this protocol.
 pub(crate) fn route_to(urls: &[String], protocol: Protocol) -> Route {
-    let servers = urls.iter().map(|url| Server::parse(url).unwrap()).collect();
+    let servers = urls.iter().map(|url| UpstreamServer::parse(url).unwrap()).collect();
     Route {
         id: "all".into(),
         label: "/".into(),
@@ -87,7 +87,7 @@ pub(crate) fn route_to(urls: &[String], protocol: Protocol) -> Route {
 pub(crate) fn settings(route: Route) -> Settings {
     let everything = PathPattern::new("/**", Case::Sensitive).unwrap();
     let matched = Match { paths: vec![everything], ..Match::default() };
-    Settings { routes: Routes::new(vec![(matched, route)]).unwrap(), ..Settings::default() }
+    Settings { routes: RouteTable::new(vec![(matched, route)]).unwrap(), ..Settings::default() }
 }
 
 impl TestGateway {

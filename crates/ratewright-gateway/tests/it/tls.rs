@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use http::{Response, Version};
 use ratewright_gateway::route::{Match, PathPattern};
 use ratewright_gateway::upstream::{Balance, ClientTls, Health, Protocol};
-use ratewright_gateway::{Route, Routes, Settings, Upstream};
+use ratewright_gateway::{Route, RouteTable, Settings, Upstream};
 use ratewright_http::path::Case;
 use ratewright_listen::Tls;
 use rcgen::{CertifiedKey, generate_simple_self_signed};
@@ -87,7 +87,7 @@ async fn an_upstream_may_trust_an_authority_of_its_own() {
         let strange = route_to(&url, protocol);
         let trusting = Arc::new(upstream(&strange).with_tls(ClientTls::with_ca(tls, b"the authority")));
         let trusting = Route { id: "trusting".into(), upstream: trusting, ..strange.clone() };
-        let routes = Routes::new(vec![at("/trusting", trusting), at("/strange", strange)]).unwrap();
+        let routes = RouteTable::new(vec![at("/trusting", trusting), at("/strange", strange)]).unwrap();
         let settings = Settings { routes, ..Settings::default() };
         let gateway = TestGateway::start(Setup { settings, ..Setup::default() }).await;
         let mut client = gateway.connect().await;

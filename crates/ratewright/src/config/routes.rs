@@ -9,7 +9,7 @@ use ratewright_core::query::AttributeName;
 use ratewright_core::quota::Algorithm;
 use ratewright_core::{Policies, Policy};
 use ratewright_gateway::route::{HostPolicy, Match, PathPattern, RouteError};
-use ratewright_gateway::{Route, Routes, Settings};
+use ratewright_gateway::{Route, RouteTable, Settings};
 use ratewright_http::path::Case;
 
 use super::SectionReader;
@@ -75,7 +75,7 @@ impl SectionReader<'_> {
         read: Vec<ReadRoute>,
         mut raw: BTreeSet<String>,
         policies: [&Policies; 2],
-    ) -> Routes {
+    ) -> RouteTable {
         let names = policies
             .into_iter()
             .flat_map(Policies::iter)
@@ -91,14 +91,14 @@ impl SectionReader<'_> {
             positions.insert(route.id.to_string(), position);
             routes.push((matched, route));
         }
-        Routes::new(routes).unwrap_or_else(|error| {
+        RouteTable::new(routes).unwrap_or_else(|error| {
             let position = match &error {
                 RouteError::DuplicateId { id } => positions.get(id),
                 RouteError::Conflict { second, .. } => positions.get(second),
                 RouteError::TooMany { .. } => None,
             };
             self.error(position.copied().flatten(), error.to_string());
-            Routes::default()
+            RouteTable::default()
         })
     }
 

@@ -9,7 +9,7 @@ use axum::Router;
 use axum::http::StatusCode;
 use axum::routing::get;
 use ratewright_core::{Clock, Limiter, Timestamp};
-use ratewright_gateway::Routes;
+use ratewright_gateway::RouteTable;
 use ratewright_gateway::route::RouteLookup;
 use ratewright_listen::{ProxyProtocol, Tls};
 use ratewright_server::admin::{self, Admin, Info, Labels, Metrics, Readiness};
@@ -198,7 +198,12 @@ impl Running {
 }
 
 /// The route of a request, for explanations.
-pub(crate) fn found_route(routes: &Routes, host: Option<&str>, path: &str, method: &str) -> rest::FoundRoute {
+pub(crate) fn found_route(
+    routes: &RouteTable,
+    host: Option<&str>,
+    path: &str,
+    method: &str,
+) -> rest::FoundRoute {
     if routes.is_empty() {
         return rest::FoundRoute::NoRoutes;
     }

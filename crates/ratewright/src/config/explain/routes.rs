@@ -5,7 +5,7 @@ use std::sync::Arc;
 use http::Method;
 use ratewright_core::policy::Pattern;
 use ratewright_gateway::route::{Match, PathPattern};
-use ratewright_gateway::{Route, Routes, Settings};
+use ratewright_gateway::{Route, RouteTable, Settings};
 
 use super::cors;
 
@@ -19,7 +19,7 @@ pub(super) fn routes(settings: &Settings) -> String {
 }
 
 /// On which routes a policy is named, if on any.
-pub(super) fn on(routes: &Routes, policy: &str) -> Option<String> {
+pub(super) fn on(routes: &RouteTable, policy: &str) -> Option<String> {
     let names = |route: &Route| route.policies.iter().any(|name| name == policy);
     let ids: Vec<_> = routes.iter().filter(|(_, route)| names(route)).map(|(_, route)| &*route.id).collect();
     match ids.as_slice() {

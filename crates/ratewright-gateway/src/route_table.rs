@@ -29,7 +29,7 @@ use crate::route::{Match, Route, RouteError};
 
 /// All routes.
 #[derive(Clone, Debug, Default)]
-pub struct Routes {
+pub struct RouteTable {
     /// In the order of the file.
     routes: Vec<(Match, Arc<Route>)>,
     exact: HashMap<Box<str>, HostTable>,
@@ -83,7 +83,7 @@ struct HostPath<'a> {
     rule: PathRule,
 }
 
-impl Routes {
+impl RouteTable {
     /// The most routes, counted once for each pair of host and path.
     pub const MAX: usize = 1_000_000;
 
