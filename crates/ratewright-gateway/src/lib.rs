@@ -1,7 +1,7 @@
 //! The reverse proxy: finds a request's route, picks a server of its upstream, and forwards the request.
 //!
 //! # Layout, in reading order
-//! - [`Settings`]: the gateway's part of the policy file; [`Snapshot`]: settings and policies of one file.
+//! - [`GatewaySettings`]: the gateway's part of the policy file; [`Snapshot`]: settings and policies of one file.
 //! - [`Target`]: the one path that is matched, limited and forwarded.
 //! - [`RouteTable`]: from host, path and method to a [`Route`], most specific first. [`route`]: what a route says.
 //! - [`upstream`]: the servers of a route, balanced in turn or by load; failing servers are ejected for a while.
@@ -59,6 +59,6 @@ pub use loaded_file::{SharedSnapshot, Snapshot};
 pub use route::Route;
 pub use route_table::RouteTable;
 pub use scheme::Scheme;
-pub use settings::Settings;
+pub use settings::GatewaySettings;
 pub use target::{Target, TargetError};
 pub use upstream::Upstream;

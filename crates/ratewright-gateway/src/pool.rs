@@ -37,7 +37,7 @@ pub(crate) struct Pool {
 #[derive(Debug, Default)]
 struct Slots {
     indices: HashMap<ConnectionKey, usize>,
-    slots: Vec<Slot>,
+    slots: Vec<ServerConnections>,
 }
 
 /// Connections with the same key are interchangeable.
@@ -51,7 +51,7 @@ struct ConnectionKey {
 
 /// The connections to one server.
 #[derive(Debug, Default)]
-struct Slot {
+struct ServerConnections {
     idle: Vec<(Box<Http1>, Instant)>,
     shared: Arc<Http2Pool>,
 }
@@ -84,7 +84,7 @@ impl Pool {
         let Slots { indices, slots } = &mut *slots;
         let key = ConnectionKey { server: server.to_string(), protocol, ca: ca.cloned() };
         *indices.entry(key).or_insert_with(|| {
-            slots.push(Slot::default());
+            slots.push(ServerConnections::default());
             slots.len() - 1
         })
     }

@@ -54,7 +54,7 @@ pub enum RouteLookup<'a> {
 struct HostTable {
     /// Most specific first.
     rules: Vec<PathRule>,
-    root: Node,
+    root: SegmentNode,
 }
 
 /// One path of a route.
@@ -69,8 +69,8 @@ struct PathRule {
 
 /// A node in the tree of path segments, with indices of rules.
 #[derive(Clone, Debug, Default)]
-struct Node {
-    children: HashMap<Box<str>, Node>,
+struct SegmentNode {
+    children: HashMap<Box<str>, SegmentNode>,
     /// Rules that match exactly this path.
     exact: Vec<usize>,
     /// Rules that continue with a star.

@@ -12,7 +12,7 @@ use crate::route_table::RouteTable;
 
 /// The gateway's settings.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct GatewaySettings {
     /// The routes. Defaults below are already applied to them.
     pub routes: RouteTable,
     /// The most client connections in total.
@@ -39,7 +39,7 @@ pub struct Settings {
     pub cors: Option<Arc<Cors>>,
 }
 
-impl Settings {
+impl GatewaySettings {
     /// The smallest `header_max`: HTTP servers should accept this much.
     pub const HEADER_MAX_MIN: u32 = 8 * 1024;
 
@@ -47,7 +47,7 @@ impl Settings {
     pub const HEADER_MAX_MAX: u32 = 1024 * 1024;
 }
 
-impl Default for Settings {
+impl Default for GatewaySettings {
     fn default() -> Self {
         Self {
             routes: RouteTable::default(),

@@ -60,7 +60,7 @@ pub(crate) enum RouteStages<S, O> {
 /// A client connection.
 #[derive(Debug)]
 pub(crate) struct ConnectionContext {
-    pub(crate) peer: headers::Peer,
+    pub(crate) peer: headers::ConnectionPeer,
     pub(crate) scheme: Scheme,
     /// Reports requests with invalid framing.
     pub(crate) guard: GuardHandle,

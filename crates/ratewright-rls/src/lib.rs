@@ -38,10 +38,10 @@ pub mod wire;
 
 pub use hits::{HitCounts, HitsOf};
 pub use limit_override::{is_override_policy, policies as override_policies};
-pub use listen::{Listening, serve};
+pub use listen::{GrpcListenerSettings, serve};
 pub use refunds::Refunds;
 pub use rls::{Refusal, Rls};
 pub use rules::{Compat, HeaderFamily, RlsSettings, RuleSet, SharedRuleSet};
-pub use service::{GrpcService, Health};
+pub use service::{GrpcHealth, GrpcService};
 pub use unary::ResponseBody;
 pub use unmatched::Unmatched;

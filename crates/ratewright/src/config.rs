@@ -30,7 +30,7 @@ use std::time::Duration;
 
 use ratewright_core::policy::OnFailure;
 use ratewright_core::{Micros, Policies};
-use ratewright_gateway::{ExplainTokens, Settings};
+use ratewright_gateway::{ExplainTokens, GatewaySettings};
 use ratewright_http::{HeaderStyle, IdentityRules, Problem};
 use ratewright_server::admin::Labels;
 use ratewright_server::{Access, TokenDigest};
@@ -74,7 +74,7 @@ pub(crate) struct Config {
     /// The policies on requests in flight: the capacity of each is the most at once. No name is in both sets.
     pub(crate) permits: Policies,
     /// The reverse proxy, and where requests go.
-    pub(crate) gateway: Settings,
+    pub(crate) gateway: GatewaySettings,
     /// The rules for Envoy. Their policies are in the rule set.
     pub(crate) envoy: Option<EnvoyConfig>,
     /// True if the file has the section `policies`, even an empty one.
@@ -342,7 +342,7 @@ impl SectionReader<'_> {
                 && context.on_failure == OnFailure::Closed,
             listen: self.listen(file.listen.unwrap_or_default(), enabled),
             stop: self.stop(&file.stop_delay, &file.drain_timeout),
-            gateway: Settings {
+            gateway: GatewaySettings {
                 routes: self.all_routes(routes, raw, [&policies, &permits]),
                 explain_tokens: explain_tokens(&access),
                 ..gateway

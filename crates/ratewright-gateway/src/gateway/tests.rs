@@ -6,7 +6,7 @@ use crate::route::{HostPolicy, Match, Route, Timeouts};
 use crate::route_table::RouteTable;
 use crate::upstream::UpstreamServer;
 use crate::upstream::{Balance, Health, Protocol, Upstream};
-use crate::{Settings, Snapshot};
+use crate::{GatewaySettings, Snapshot};
 use http::Response;
 use http::header::UPGRADE;
 use http_body::Body as _;
@@ -35,7 +35,8 @@ impl TestGateway {
     async fn new() -> Self {
         let seen = Seen::default();
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-        let settings = Settings { routes: routes(listener.local_addr().unwrap()), ..Settings::default() };
+        let settings =
+            GatewaySettings { routes: routes(listener.local_addr().unwrap()), ..GatewaySettings::default() };
         tokio::spawn(serve(listener, Arc::clone(&seen)));
         let limiter = Arc::new(Limiter::new(Policies::new(Vec::new()).unwrap(), Arc::default()));
         let permits = PermitLimiter::new(Policies::default());
@@ -97,7 +98,7 @@ fn routes(address: SocketAddr) -> RouteTable {
         upstream: Arc::new(upstream),
         timeouts: Timeouts::default(),
         body_max: 1024 * 1024,
-        body_rate_min: Settings::default().body_rate_min,
+        body_rate_min: GatewaySettings::default().body_rate_min,
         host: HostPolicy::default(),
         retries_max: 0,
         cors: None,

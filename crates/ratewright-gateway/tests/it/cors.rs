@@ -15,7 +15,7 @@ use ratewright_core::quota::{Algorithm, Refill};
 use ratewright_core::{Policy, Quota};
 use ratewright_gateway::cors::{AllowedHeaders, Cors, CorsRules};
 use ratewright_gateway::route::{Match, PathPattern};
-use ratewright_gateway::{Route, RouteTable, Settings};
+use ratewright_gateway::{GatewaySettings, Route, RouteTable};
 use ratewright_http::path::Case;
 
 use crate::harness::{Client, ScriptedServer, TestGateway, route, settings, text};
@@ -51,8 +51,8 @@ fn on(path: &str, methods: &[Method]) -> Match {
     Match { paths, methods: methods.to_vec(), ..Match::default() }
 }
 
-fn routes(routes: Vec<(Match, Route)>) -> Settings {
-    Settings { routes: RouteTable::new(routes).unwrap(), ..Settings::default() }
+fn routes(routes: Vec<(Match, Route)>) -> GatewaySettings {
+    GatewaySettings { routes: RouteTable::new(routes).unwrap(), ..GatewaySettings::default() }
 }
 
 fn bucket(burst: u32) -> Policy {

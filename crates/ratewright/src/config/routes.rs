@@ -9,7 +9,7 @@ use ratewright_core::query::AttributeName;
 use ratewright_core::quota::Algorithm;
 use ratewright_core::{Policies, Policy};
 use ratewright_gateway::route::{HostPolicy, Match, PathPattern, RouteError};
-use ratewright_gateway::{Route, RouteTable, Settings};
+use ratewright_gateway::{GatewaySettings, Route, RouteTable};
 use ratewright_http::path::Case;
 
 use super::SectionReader;
@@ -46,7 +46,7 @@ impl SectionReader<'_> {
     pub(super) fn routes(
         &mut self,
         raw: Option<Vec<Located<file::Route>>>,
-        settings: &Settings,
+        settings: &GatewaySettings,
         case: Case,
     ) -> Vec<ReadRoute> {
         let mut positions: BTreeMap<String, Option<Position>> = BTreeMap::new();
@@ -130,7 +130,7 @@ impl SectionReader<'_> {
         &mut self,
         id: Option<&str>,
         raw: &Located<file::Route>,
-        settings: &Settings,
+        settings: &GatewaySettings,
         case: Case,
     ) -> Option<ReadRoute> {
         let Located { value: raw, position } = raw;

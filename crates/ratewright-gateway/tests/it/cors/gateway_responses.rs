@@ -64,7 +64,7 @@ async fn rejections_have_cors_headers() {
 #[tokio::test]
 async fn responses_without_a_route_follow_the_gateways_rules() {
     let server = plain().await;
-    let only = |method: Method, cors| Settings {
+    let only = |method: Method, cors| GatewaySettings {
         cors,
         ..routes(vec![(on("/a", &[method]), Route { cors: None, ..route(&[server.address]) })])
     };

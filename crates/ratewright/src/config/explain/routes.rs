@@ -5,12 +5,12 @@ use std::sync::Arc;
 use http::Method;
 use ratewright_core::policy::Pattern;
 use ratewright_gateway::route::{Match, PathPattern};
-use ratewright_gateway::{Route, RouteTable, Settings};
+use ratewright_gateway::{GatewaySettings, Route, RouteTable};
 
 use super::cors;
 
 /// A line for each route: which requests go where.
-pub(super) fn routes(settings: &Settings) -> String {
+pub(super) fn routes(settings: &GatewaySettings) -> String {
     let line = |(matched, route): (&Match, &Arc<Route>)| {
         let cors = cors::route(settings, route).map(|words| format!("; {words}")).unwrap_or_default();
         format!("route {}: {}{cors}\n", route.id, describe(matched, route))

@@ -11,7 +11,7 @@ use super::*;
 
 /// What holds for the gateway.
 fn gateway(config: &Config) -> String {
-    let Settings {
+    let GatewaySettings {
         connections_max,
         connections_per_address,
         header_max,
