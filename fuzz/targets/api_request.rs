@@ -14,7 +14,7 @@ use ratewright_core::policy::{Condition, Cost, Missing, Part, Pattern, Selector}
 use ratewright_core::query::AttributeName;
 use ratewright_core::quota::{Algorithm, Refill};
 use ratewright_core::{Limiter, ManualClock, Policies, Policy, Quota};
-use ratewright_server::{Settings, rest};
+use ratewright_server::{ServerSettings, rest};
 use ratewright_store::MemoryStore;
 use tower::ServiceExt as _;
 
@@ -84,7 +84,7 @@ fn router() -> Router {
     let limiter = Arc::new(Limiter::new(policies, MemoryStore::new(clock.clone(), 1_000)));
     rest::router(rest::Rest {
         limiter,
-        settings: Settings::default().shared(),
+        settings: ServerSettings::default().shared(),
         clock,
         gateway: rest::GatewayView::default(),
     })

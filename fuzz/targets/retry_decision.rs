@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use libfuzzer_sys::{Corpus, fuzz_target};
 use ratewright_client::RetryPolicy;
-use ratewright_client::decide::{BodyKind, NextStep, Now, Repeat, RequestKind, Seen, State, decide};
+use ratewright_client::decide::{BodyKind, CallState, NextStep, Now, Repeat, RequestKind, Seen, decide};
 
 const NAMES: [&str; 8] = [
     "retry-after",
@@ -39,7 +39,7 @@ fuzz_target!(|data: &[u8]| -> Corpus {
     };
     let policy = RetryPolicy::default();
     let attempts = 1 + u32::from(choice / 5) % 5;
-    let state = State { request: &request, attempts, budget: 1_000 };
+    let state = CallState { request: &request, attempts, budget: 1_000 };
     let wall = SystemTime::UNIX_EPOCH + Duration::from_secs(1_794_744_000);
     let now = Now { elapsed: Duration::from_micros(1_500_300), wall };
     let status = StatusCode::from_u16(STATUSES[usize::from(choice % 5)]).expect("a status");

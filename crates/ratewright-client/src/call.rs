@@ -21,11 +21,11 @@ use http::{HeaderName, HeaderValue, StatusCode};
 
 pub use crate::body::{BodyFactory, ReplayBody};
 use crate::budget::RetryBudget;
-use crate::decide::{Cause, Failure, NextStep, Now, Seen, State, Why, decide};
+use crate::decide::{CallState, Cause, Failure, NextStep, Now, Seen, Why, decide};
 use crate::event::{Event, EventKind};
-use crate::gate::{LaneKey, Permit, ThrottleTimes};
+use crate::gate::{LaneKey, LanePermit, ThrottleTimes};
 pub use crate::response::ResponseHead;
-use crate::retry::Shared;
+use crate::retry::RetryInner;
 pub use crate::retry::{Partition, RequestInfo};
 use crate::summary::{DeadlineError, RetrySummary, WaitedFor};
 pub use crate::timer::Timer;
@@ -48,7 +48,7 @@ pub const ATTEMPT: HeaderName = HeaderName::from_static("ratewright-attempt");
 /// ```
 #[derive(Debug)]
 pub struct Call {
-    shared: Arc<Shared>,
+    shared: Arc<RetryInner>,
     request: RequestInfo,
     key: LaneKey,
     budget: Option<Arc<RetryBudget>>,
@@ -56,7 +56,7 @@ pub struct Call {
     /// The time when the call last went on after an `await`. Clocks are slow on some machines, so it is read once for each.
     now: Duration,
     attempts: u32,
-    permit: Option<Permit>,
+    permit: Option<LanePermit>,
     is_redirected: bool,
 }
 
@@ -82,7 +82,7 @@ pub enum CallError<E> {
 }
 
 impl Call {
-    pub(crate) fn new(shared: Arc<Shared>, request: RequestInfo) -> Self {
+    pub(crate) fn new(shared: Arc<RetryInner>, request: RequestInfo) -> Self {
         let key = shared.gate.key(&request.kind.method, &request.uri, &request.partition);
         let budget = shared.budget.map(|size| shared.gate.budget(key, size));
         let began = shared.timer.now();
@@ -220,7 +220,7 @@ impl Call {
         let shared = self.shared.clone();
         let at = Now { elapsed: now.saturating_sub(self.began), wall: shared.timer.wall() };
         let budget = self.budget.as_ref().map_or(u64::MAX, |budget| budget.left());
-        let state = State { request: &self.request.kind, attempts: self.attempts, budget };
+        let state = CallState { request: &self.request.kind, attempts: self.attempts, budget };
         let policy = if self.is_redirected { &shared.policy.distrusting_429() } else { &shared.policy };
         let step = decide(policy, state, seen, at, shared.random.next());
         self.leave_gate(seen, step, at, now);
@@ -295,7 +295,7 @@ impl Call {
 
     fn deadline_error(&self, waited_for: WaitedFor) -> DeadlineError {
         self.emit(EventKind::Failed { why: Why::Deadline });
-        let Shared { policy, timer, .. } = &*self.shared;
+        let RetryInner { policy, timer, .. } = &*self.shared;
         let retry_at = timer.wall().checked_add(self.opens_after(timer.now()));
         DeadlineError { attempts: self.attempts, deadline: policy.deadline, retry_at, waited_for }
     }

@@ -65,7 +65,7 @@ pub enum Repeat {
 
 /// How far a call has come.
 #[derive(Clone, Copy, Debug)]
-pub struct State<'a> {
+pub struct CallState<'a> {
     /// What is being sent.
     pub request: &'a RequestKind,
     /// Sends so far, at least 1.
@@ -160,7 +160,7 @@ pub enum Cause {
 }
 
 /// Decides what to do after an attempt. `random` is in [0, 1).
-pub fn decide(policy: &RetryPolicy, state: State<'_>, seen: Seen<'_>, now: Now, random: f64) -> NextStep {
+pub fn decide(policy: &RetryPolicy, state: CallState<'_>, seen: Seen<'_>, now: Now, random: f64) -> NextStep {
     if seen.success().is_some() {
         return NextStep::Return { why: Why::Done, retry_at: None };
     }
@@ -187,7 +187,7 @@ pub fn decide(policy: &RetryPolicy, state: State<'_>, seen: Seen<'_>, now: Now, 
 }
 
 /// Why this request cannot be sent again, at any time.
-fn permanent_refusal(policy: &RetryPolicy, state: State<'_>, seen: Seen<'_>) -> Option<Why> {
+fn permanent_refusal(policy: &RetryPolicy, state: CallState<'_>, seen: Seen<'_>) -> Option<Why> {
     if state.request.repeat == Repeat::Never {
         Some(Why::Never)
     } else if state.attempts >= policy.attempts {

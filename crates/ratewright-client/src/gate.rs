@@ -46,7 +46,7 @@ pub(crate) struct Gate {
 struct Known {
     /// Which limit a shape falls under, by the digest of its name.
     limits: DigestMap<u64>,
-    lanes: DigestMap<Arc<Queue>>,
+    lanes: DigestMap<Arc<LaneQueue>>,
     budgets: DigestMap<Arc<RetryBudget>>,
 }
 
@@ -69,7 +69,7 @@ pub(crate) struct LaneKey {
 
 /// A lane and the calls that wait for it.
 #[derive(Debug, Default)]
-struct Queue {
+struct LaneQueue {
     lane: Mutex<Lane>,
     line: tokio::sync::Mutex<()>,
     /// Calls in line.
@@ -82,9 +82,9 @@ struct Queue {
 
 /// A request in flight. Dropped, it ends without a response.
 #[derive(Debug)]
-pub(crate) struct Permit {
+pub(crate) struct LanePermit {
     key: LaneKey,
-    queue: Arc<Queue>,
+    queue: Arc<LaneQueue>,
     sent_at: f64,
     is_named: bool,
     is_over: bool,
@@ -105,7 +105,7 @@ pub(crate) struct DeadlinePassed;
 
 /// A retry that waits for its own time, for as long as it does.
 #[derive(Debug)]
-pub(crate) struct Asleep(Arc<Queue>);
+pub(crate) struct Asleep(Arc<LaneQueue>);
 
 /// Counts a waiting call for as long as it waits.
 struct Waiting<'a>(&'a AtomicUsize);
@@ -136,7 +136,7 @@ impl Gate {
     }
 
     /// The lane of a key, and whether a server has named its limit.
-    fn queue(&self, key: LaneKey, now: f64) -> (Arc<Queue>, bool) {
+    fn queue(&self, key: LaneKey, now: f64) -> (Arc<LaneQueue>, bool) {
         let mut known = self.known.lock();
         let named = known.limits.get(&key.shape).copied();
         (known.lane(named.unwrap_or(key.shape), now), named.is_some())
@@ -166,7 +166,7 @@ impl Gate {
     }
 
     /// A turn without a wait: because the lane is open, or because it opens only after the deadline.
-    pub(crate) fn try_enter(&self, key: LaneKey, now: Duration, deadline: Duration) -> Option<Permit> {
+    pub(crate) fn try_enter(&self, key: LaneKey, now: Duration, deadline: Duration) -> Option<LanePermit> {
         let now = millis(now);
         let (queue, is_named) = self.queue(key, now);
         let is_free =
@@ -179,7 +179,7 @@ impl Gate {
         } else {
             return None;
         };
-        Some(Permit { key, queue, sent_at, is_named, is_over: false })
+        Some(LanePermit { key, queue, sent_at, is_named, is_over: false })
     }
 
     /// Waits for a turn, in line.
@@ -188,7 +188,7 @@ impl Gate {
         key: LaneKey,
         timer: &dyn Timer,
         deadline: Duration,
-    ) -> Result<Permit, DeadlinePassed> {
+    ) -> Result<LanePermit, DeadlinePassed> {
         let (queue, is_named) = self.queue(key, millis(timer.now()));
         {
             let _waiting = Waiting::new(&queue.n_waiting);
@@ -198,11 +198,11 @@ impl Gate {
                 () = timer.sleep_until(deadline) => return Err(DeadlinePassed),
             }
         }
-        Ok(Permit { key, queue, sent_at: millis(timer.now()), is_named, is_over: false })
+        Ok(LanePermit { key, queue, sent_at: millis(timer.now()), is_named, is_over: false })
     }
 
     /// Ends a request that was not throttled.
-    pub(crate) fn accepted(&self, mut permit: Permit, headers: &HeaderMap, now: Duration) {
+    pub(crate) fn accepted(&self, mut permit: LanePermit, headers: &HeaderMap, now: Duration) {
         let now = millis(now);
         if !permit.is_named {
             self.learn(&mut permit, headers, now, Learn::First);
@@ -213,7 +213,7 @@ impl Gate {
     /// Ends a request that was throttled.
     pub(crate) fn throttled(
         &self,
-        mut permit: Permit,
+        mut permit: LanePermit,
         headers: &HeaderMap,
         now: Duration,
         times: ThrottleTimes,
@@ -226,7 +226,7 @@ impl Gate {
     }
 
     /// Learns from a response which limit its request fell under. Its outcome counts for that limit.
-    fn learn(&self, permit: &mut Permit, headers: &HeaderMap, now: f64, learn: Learn) {
+    fn learn(&self, permit: &mut LanePermit, headers: &HeaderMap, now: f64, learn: Learn) {
         let limits = RateLimitHeaders::parse_limits(headers);
         let Some(limit) = limits.iter().min_by_key(|limit| tightness(limit)) else { return };
         if limit.name.is_empty() {
@@ -248,7 +248,7 @@ impl Gate {
     }
 
     /// The lane of a limit, and from now on of all requests of this shape.
-    fn named(&self, key: LaneKey, limit: &str, now: f64, learn: Learn) -> Arc<Queue> {
+    fn named(&self, key: LaneKey, limit: &str, now: f64, learn: Learn) -> Arc<LaneQueue> {
         let name = self.hasher.hash_one((key.scope, limit));
         let mut known = self.known.lock();
         let Known { limits, lanes, .. } = &mut *known;
@@ -319,7 +319,7 @@ impl Hasher for DigestHasher {
 }
 
 impl Known {
-    fn lane(&mut self, name: u64, now: f64) -> Arc<Queue> {
+    fn lane(&mut self, name: u64, now: f64) -> Arc<LaneQueue> {
         if let Some(queue) = self.lanes.get(&name) {
             return queue.clone();
         }
@@ -328,7 +328,7 @@ impl Known {
     }
 }
 
-impl Queue {
+impl LaneQueue {
     /// True if a call uses the lane, or its pace would be missed.
     fn is_needed(self: &Arc<Self>, now: f64) -> bool {
         Arc::strong_count(self) > 1 || !self.lane.lock().is_idle(now)
@@ -361,7 +361,7 @@ impl Queue {
     }
 }
 
-impl Permit {
+impl LanePermit {
     /// True if a throttle has closed the lane since the turn was given.
     pub(crate) fn is_revoked(&self, now: Duration) -> bool {
         self.queue.lane.lock().is_closed(millis(now))
@@ -373,7 +373,7 @@ impl Permit {
     }
 }
 
-impl Drop for Permit {
+impl Drop for LanePermit {
     fn drop(&mut self) {
         if !self.is_over {
             self.queue.end(Lane::failed);

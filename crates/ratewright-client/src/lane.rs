@@ -41,7 +41,7 @@ const CATCH_UP: f64 = 20.0;
 #[derive(Clone, Debug, Default)]
 pub struct Lane {
     in_flight: u32,
-    accepted: Accepted,
+    accepted: AcceptedCounts,
     ceiling: Option<f64>,
     window: f64,
     pace: Option<Pace>,
@@ -85,7 +85,7 @@ struct Pace {
 
 /// Requests accepted in this second of the clock, and in the one before.
 #[derive(Clone, Copy, Debug, Default)]
-struct Accepted {
+struct AcceptedCounts {
     second: f64,
     now: u32,
     before: u32,
@@ -229,7 +229,7 @@ impl Pace {
     }
 }
 
-impl Accepted {
+impl AcceptedCounts {
     fn turn(&mut self, now: f64) {
         let second = (now / 1_000.0).floor();
         #[expect(clippy::float_cmp, reason = "whole numbers")]

@@ -58,7 +58,7 @@ type BoxError = Box<dyn Error + Send + Sync>;
 /// The inner client's error. A box is not an error itself, so it cannot be asked for its sources.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-struct SendError(#[source] BoxError);
+struct InnerError(#[source] BoxError);
 
 /// What a request's body is made of, attempt after attempt.
 enum Bodies<B> {
@@ -146,8 +146,8 @@ where
             parts.headers.insert(name, value);
         }
         let result = inner.call(Request::from_parts(parts, body)).await;
-        match call.next(result.map_err(|error| SendError(error.into()))).await {
-            Next::Return(result) => return result.map_err(|SendError(error)| error),
+        match call.next(result.map_err(|error| InnerError(error.into()))).await {
+            Next::Return(result) => return result.map_err(|InnerError(error)| error),
             Next::Again => {}
         }
     }

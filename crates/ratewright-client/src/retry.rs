@@ -17,17 +17,17 @@ use crate::timer::{Timer, TokioTimer};
 /// Retries, with what all calls share: the budget and the gate of each origin. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Retry {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<RetryInner>,
 }
 
 /// Sets up a [`Retry`].
 #[derive(Debug, Default)]
 pub struct RetryBuilder {
-    shared: Shared,
+    shared: RetryInner,
 }
 
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct RetryInner {
     pub(crate) policy: RetryPolicy,
     pub(crate) gate: Gate,
     pub(crate) has_gate: bool,
@@ -207,7 +207,7 @@ impl RetryBuilder {
     }
 }
 
-impl Default for Shared {
+impl Default for RetryInner {
     fn default() -> Self {
         Self {
             policy: RetryPolicy::default(),

@@ -6,7 +6,7 @@ use ratewright_core::query::AttributeName;
 use ratewright_http::path::{Case, normalise};
 
 use crate::file;
-use crate::ineffective::UnavailableEffect;
+use crate::ineffective_policies::UnavailableEffect;
 use crate::raw_value::{ConfigValue, Position, RawList, RawValue};
 use crate::reader::Reader;
 use crate::yaml_errors::closest;

@@ -39,7 +39,7 @@ mod error;
 mod file;
 mod from_yaml;
 mod in_flight;
-mod ineffective;
+mod ineffective_policies;
 mod merge;
 #[expect(missing_debug_implementations, reason = "values may be secrets, so they cannot be printed")]
 mod outline;
@@ -49,8 +49,8 @@ mod quotas;
 #[expect(missing_debug_implementations, reason = "values may be secrets, so they cannot be printed")]
 mod raw_value;
 mod reader;
-mod reference;
 mod referenced_files;
+mod schema;
 mod source_file;
 #[expect(missing_debug_implementations, reason = "values may be secrets, so they cannot be printed")]
 mod values;

@@ -9,7 +9,7 @@ use ratewright_core::{Micros, Policies, Policy};
 use ratewright_http::path::Case;
 
 use crate::file::{self, By};
-use crate::ineffective::{LocatedPolicy, UnavailableEffect};
+use crate::ineffective_policies::{LocatedPolicy, UnavailableEffect};
 use crate::quotas::Quotas;
 use crate::raw_value::{Located, Position, RawValue};
 use crate::reader::Reader;

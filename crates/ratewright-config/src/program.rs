@@ -17,8 +17,8 @@ pub mod file {
 }
 
 /// Which policies can skip requests.
-pub mod ineffective {
-    pub use crate::ineffective::*;
+pub mod ineffective_policies {
+    pub use crate::ineffective_policies::*;
 }
 
 /// All settings by path, so that two files can be compared.
@@ -32,8 +32,8 @@ pub mod raw_value {
 }
 
 /// The schema for editors, and the reference of all settings.
-pub mod reference {
-    pub use crate::reference::*;
+pub mod schema {
+    pub use crate::schema::*;
 }
 
 /// The types of values.

@@ -17,7 +17,7 @@ use smallvec::SmallVec;
 
 use crate::charge::{Act, Charge, Charges, PaidCharge};
 use crate::key::Key;
-use crate::policy::{Cost, Limit, Missing, Mode, Policy, Terms, is_name};
+use crate::policy::{Cost, Limit, Missing, Mode, Policy, QueryTerms, is_name};
 use crate::query::{AttributeName, Query, Select};
 use crate::quota::Quota;
 use crate::selector::{Condition, ConditionMatch, Index, Selector};
@@ -406,7 +406,7 @@ impl Policies {
         charges: &mut Charges<'a>,
     ) -> Option<Refused> {
         let policy = self.at(index)?;
-        let Terms { first, limits, mode } = policy.terms(seen);
+        let QueryTerms { first, limits, mode } = policy.terms(seen);
         let refuse = |why| (mode == Mode::Enforce).then_some(Refused { policy: index, why });
         if SEVERAL && policy.looks_at_too_many(seen) {
             // The override that would apply is unknown, so the terms are not used.

@@ -55,7 +55,7 @@ pub struct Policy {
     /// The policy's own, then those of its overrides.
     limits: Vec<Limit>,
     n_own: usize,
-    overrides: Vec<Override>,
+    overrides: Vec<PolicyOverride>,
     mode: Mode,
     on_failure: OnFailure,
     retry_after_min: Micros,
@@ -71,7 +71,7 @@ pub struct Limit {
 
 /// Other terms for some queries.
 #[derive(Clone, PartialEq, Eq, Debug)]
-struct Override {
+struct PolicyOverride {
     name: String,
     condition: Condition,
     /// Which of the policy's limits. `None`: the policy's own.
@@ -115,7 +115,7 @@ pub struct OverrideTerms<'a> {
 }
 
 /// The limits and the mode of a policy for one query.
-pub(crate) struct Terms<'a> {
+pub(crate) struct QueryTerms<'a> {
     /// The number of the first limit.
     pub(crate) first: usize,
     pub(crate) limits: &'a [Limit],
@@ -234,7 +234,7 @@ impl Policy {
             self.limits.push(self.limit(Some(&name), quota_name.as_deref(), quota));
         }
         let limits = (start < self.limits.len()).then_some(start..self.limits.len());
-        self.overrides.push(Override { name, condition, limits, mode });
+        self.overrides.push(PolicyOverride { name, condition, limits, mode });
         self
     }
 
@@ -420,7 +420,7 @@ impl Policy {
 
     /// True if it denies anything, under its own terms or under those of an override.
     pub(crate) fn is_ever_enforced(&self) -> bool {
-        let enforces = |other: &Override| other.mode == Some(Mode::Enforce);
+        let enforces = |other: &PolicyOverride| other.mode == Some(Mode::Enforce);
         self.mode == Mode::Enforce || self.mode == Mode::Shadow && self.overrides.iter().any(enforces)
     }
 
@@ -446,25 +446,25 @@ impl Policy {
 
     /// The terms that apply to this query.
     #[inline(always)]
-    pub(crate) fn terms(&self, query: &Query<'_>) -> Terms<'_> {
-        let own = Terms { first: 0, limits: &self.limits[..self.n_own], mode: self.mode };
+    pub(crate) fn terms(&self, query: &Query<'_>) -> QueryTerms<'_> {
+        let own = QueryTerms { first: 0, limits: &self.limits[..self.n_own], mode: self.mode };
         if self.overrides.is_empty() { own } else { self.other_terms(query).unwrap_or(own) }
     }
 
-    fn other_terms(&self, query: &Query<'_>) -> Option<Terms<'_>> {
+    fn other_terms(&self, query: &Query<'_>) -> Option<QueryTerms<'_>> {
         let other = self.override_for(query)?;
         let range = other.limits.clone().unwrap_or(0..self.n_own);
         // What is switched off as a whole stays off.
         let mode = if self.mode == Mode::Off { Mode::Off } else { other.mode.unwrap_or(self.mode) };
-        Some(Terms { first: range.start, limits: self.limits.get(range)?, mode })
+        Some(QueryTerms { first: range.start, limits: self.limits.get(range)?, mode })
     }
 
     /// The first override whose condition holds.
-    fn override_for(&self, query: &Query<'_>) -> Option<&Override> {
-        let counts = |(n, other): &(usize, &Override)| match other.mode {
+    fn override_for(&self, query: &Query<'_>) -> Option<&PolicyOverride> {
+        let counts = |(n, other): &(usize, &PolicyOverride)| match other.mode {
             Some(Mode::Off) => other.condition.spares(query),
             Some(Mode::Enforce | Mode::Shadow) | None => {
-                let names_head = |later: &Override| later.condition.names_head(query);
+                let names_head = |later: &PolicyOverride| later.condition.names_head(query);
                 other.condition.holds(query)
                     && !(other.condition.takes_head_for_get(query)
                         && self.overrides[n + 1..].iter().any(names_head))

@@ -81,7 +81,7 @@ pub(crate) type Proposed = SmallVec<[u32; 16]>;
 
 /// What a query must have, for one pattern of a condition to hold.
 #[derive(Clone, PartialEq, Eq, Hash)]
-enum Anchor {
+enum IndexAnchor {
     Value(AttributeName<String>, String),
     Literal(String),
 }
@@ -232,10 +232,10 @@ impl Condition {
     }
 
     /// For each test that can be an anchor, its anchors: if the test holds, the query has at least one of them.
-    fn anchors(&self) -> impl Iterator<Item = Vec<Anchor>> {
+    fn anchors(&self) -> impl Iterator<Item = Vec<IndexAnchor>> {
         self.tests.iter().filter_map(|test| match test {
             Test::Fits(name, patterns) => {
-                patterns.iter().map(|pattern| Anchor::of(name, pattern)).collect::<Option<Vec<_>>>()
+                patterns.iter().map(|pattern| IndexAnchor::of(name, pattern)).collect::<Option<Vec<_>>>()
             }
             Test::Within(_) => None,
         })
@@ -318,7 +318,7 @@ fn is_within(query: &Query<'_>, networks: &[IpNet]) -> bool {
     query.address.is_some_and(|address| networks.iter().any(|network| network.contains(&address)))
 }
 
-impl Anchor {
+impl IndexAnchor {
     fn of(name: &AttributeName<String>, pattern: &Pattern) -> Option<Self> {
         if pattern.is_exact() {
             return Some(Self::Value(name.clone(), pattern.as_str().to_owned()));
@@ -334,11 +334,11 @@ impl Index {
     pub(crate) fn new<'a>(conditions: impl Iterator<Item = (u32, &'a Condition)>) -> Self {
         let candidates: Vec<_> =
             conditions.map(|(number, condition)| (number, condition.anchors().collect::<Vec<_>>())).collect();
-        let mut n_by_anchor: HashMap<Anchor, usize> = HashMap::new();
+        let mut n_by_anchor: HashMap<IndexAnchor, usize> = HashMap::new();
         for anchor in candidates.iter().flat_map(|(_, tests)| tests).flatten() {
             *n_by_anchor.entry(anchor.clone()).or_default() += 1;
         }
-        let crowd = |anchors: &[Anchor]| {
+        let crowd = |anchors: &[IndexAnchor]| {
             anchors.iter().filter_map(|anchor| n_by_anchor.get(anchor)).max().copied().unwrap_or(0)
         };
         let mut index = Self::default();
@@ -349,10 +349,12 @@ impl Index {
                 Some(anchors) => {
                     for anchor in anchors {
                         match anchor {
-                            Anchor::Value(name, value) => {
+                            IndexAnchor::Value(name, value) => {
                                 index.values(name).entry(value).or_default().push(number)
                             }
-                            Anchor::Literal(literal) => literals.entry(literal).or_default().push(number),
+                            IndexAnchor::Literal(literal) => {
+                                literals.entry(literal).or_default().push(number)
+                            }
                         }
                     }
                 }

@@ -19,8 +19,8 @@ use tokio_rustls::rustls::pki_types::ServerName;
 use crate::h1::{Http1, Stream};
 use crate::h2::Http2;
 use crate::route::Timeouts;
-use crate::server::Server;
 use crate::upstream::Protocol;
+use crate::upstream::UpstreamServer;
 use crate::upstream_tls::ClientTls;
 
 /// Why no connection was opened.
@@ -55,7 +55,7 @@ impl From<io::Error> for DialError {
 
 /// Opens an HTTP/1.1 connection.
 pub(crate) async fn dial_http1(
-    server: &Server,
+    server: &UpstreamServer,
     tls: &ClientTls,
     timeouts: &Timeouts,
 ) -> Result<Box<Http1>, DialError> {
@@ -75,7 +75,7 @@ pub(crate) async fn dial_http1(
 
 /// Opens an HTTP/2 connection.
 pub(crate) async fn dial_http2(
-    server: &Server,
+    server: &UpstreamServer,
     tls: &ClientTls,
     timeouts: &Timeouts,
 ) -> Result<Http2, DialError> {
@@ -98,7 +98,7 @@ async fn with_timeout<T>(
     tokio::time::timeout(within, dialing).await.map_err(|_| DialError::TimedOut(within))?
 }
 
-async fn connect(server: &Server, idle_timeout: Duration) -> io::Result<TcpStream> {
+async fn connect(server: &UpstreamServer, idle_timeout: Duration) -> io::Result<TcpStream> {
     let stream = TcpStream::connect((server.host(), server.port())).await?;
     stream.set_nodelay(true)?;
     SockRef::from(&stream).set_tcp_keepalive(&keepalive(idle_timeout))?;
@@ -117,7 +117,7 @@ fn keepalive(idle_timeout: Duration) -> TcpKeepalive {
 
 /// Runs the TLS handshake.
 async fn tls_handshake<I>(
-    server: &Server,
+    server: &UpstreamServer,
     config: Arc<ClientConfig>,
     stream: I,
 ) -> Result<TlsStream<I>, DialError>

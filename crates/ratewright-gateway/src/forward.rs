@@ -31,7 +31,8 @@ use crate::dial::dial_http1;
 use crate::forward_error::ForwardError;
 use crate::h1::{Http1, OutboundHead, SendError};
 use crate::headers::{
-    ForwardingHeaders, HeaderRules, Hop, Peer, Upgrade, UpgradeError, join_cookies, strip_hop_by_hop,
+    ConnectionPeer, ForwardingHeaders, HeaderRules, Hop, Upgrade, UpgradeError, join_cookies,
+    strip_hop_by_hop,
 };
 use crate::pool::{Freshness, PooledConnection};
 use crate::request_body::RequestBody;
@@ -62,7 +63,7 @@ struct RouteForwarder {
 #[derive(Debug)]
 pub(crate) struct BodyWithClient {
     pub(crate) body: RequestBody,
-    pub(crate) peer: Peer,
+    pub(crate) peer: ConnectionPeer,
     /// The client's address.
     pub(crate) client: IpAddr,
     pub(crate) scheme: Scheme,

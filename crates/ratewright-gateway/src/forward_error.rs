@@ -16,7 +16,7 @@ use crate::h1::SendError;
 use crate::headers::UpgradeError;
 
 /// The error of a library or of the operating system.
-pub(crate) type Cause = Box<dyn Error + Send + Sync>;
+pub(crate) type BoxedCause = Box<dyn Error + Send + Sync>;
 
 /// Why there is no response from an upstream.
 #[derive(Debug, thiserror::Error)]
@@ -32,7 +32,7 @@ pub(crate) enum ForwardError {
     Unreachable(#[source] DialError),
     /// The connection was open, but nothing could be sent.
     #[error("request not sent: upstream closed the connection")]
-    NotSent(#[source] Cause),
+    NotSent(#[source] BoxedCause),
     /// `timeouts.header` elapsed before the response head.
     #[error("no response head within {0:?}")]
     HeaderTimeout(Duration),
@@ -41,13 +41,13 @@ pub(crate) enum ForwardError {
     TotalTimeout(Duration),
     /// A pooled connection was closed after something was sent and before any byte of the response.
     #[error("pooled connection closed before the response")]
-    ClosedBeforeResponse(#[source] Cause),
+    ClosedBeforeResponse(#[source] BoxedCause),
     /// The connection was lost after something was sent.
     #[error("connection to the upstream lost")]
-    ConnectionLost(#[source] Cause),
+    ConnectionLost(#[source] BoxedCause),
     /// The upstream reports that it did not process the request.
     #[error("upstream did not process the request")]
-    StreamRefused(#[source] Cause),
+    StreamRefused(#[source] BoxedCause),
     /// The response is invalid.
     #[error("invalid response from the upstream")]
     InvalidResponse,

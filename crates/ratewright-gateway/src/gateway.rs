@@ -37,7 +37,7 @@ use tokio::sync::oneshot;
 
 use crate::access_log::AccessLog;
 use crate::framing_guard::{FramingGuard, GuardHandle};
-use crate::headers::Peer;
+use crate::headers::ConnectionPeer;
 use crate::idle::{TrackedBody, until_idle};
 use crate::loaded_file::SharedSnapshot;
 use crate::metrics::RequestMetrics;
@@ -236,7 +236,7 @@ async fn serve_connection<S, O>(
     let (guard, backlog) = (stream.handle(), Backlog::default());
     let stream_guard = stream.handle();
     let client = ConnectionContext {
-        peer: Peer::new(peer),
+        peer: ConnectionPeer::new(peer),
         scheme,
         guard,
         tunnel: tunnel.clone(),

@@ -23,7 +23,7 @@ mod trailers;
 mod upgrade;
 
 pub use cookies::join_cookies;
-pub use forwarded::{ForwardingHeaders, Hop, Peer};
+pub use forwarded::{ConnectionPeer, ForwardingHeaders, Hop};
 pub use framing::{FramingError, check_framing};
 pub(crate) use hop_by_hop::elements;
 pub use hop_by_hop::strip_hop_by_hop;

@@ -1,21 +1,21 @@
 //! The reverse proxy: finds a request's route, picks a server of its upstream, and forwards the request.
 //!
 //! # Layout, in reading order
-//! - [`Settings`]: the gateway's part of the policy file; [`Snapshot`]: settings and policies of one file.
+//! - [`GatewaySettings`]: the gateway's part of the policy file; [`Snapshot`]: settings and policies of one file.
 //! - [`Target`]: the one path that is matched, limited and forwarded.
-//! - [`Routes`]: from host, path and method to a [`Route`], most specific first.
-//! - [`Upstream`]: the servers of a route, balanced in turn or by load; failing servers are ejected for a while.
-//! - [`Cors`]: which other origins may read responses.
+//! - [`RouteTable`]: from host, path and method to a [`Route`], most specific first. [`route`]: what a route says.
+//! - [`upstream`]: the servers of a route, balanced in turn or by load; failing servers are ejected for a while.
+//! - [`cors`]: which other origins may read responses.
 //! - [`headers`]: header checks and changes before a request is forwarded.
 //! - [`Gateway`]: accepts connections and serves requests; `stages.rs` lists the stages of a request.
-//! - [`AccessLog`]: gets every request, if the settings say so.
+//! - [`access_log`]: gets every request, if the settings say so. [`metrics`]: requests by route and status.
 //!
 //! **Invariant:** routes, targets, upstreams and headers read no clock and open no socket; time is a parameter.
 
-mod access_log;
+pub mod access_log;
 mod body;
 mod body_rate;
-mod cors;
+pub mod cors;
 mod dial;
 mod explain;
 mod forward;
@@ -27,21 +27,20 @@ pub mod fuzzing;
 mod gateway;
 mod h1;
 mod h2;
+mod header_whitespace;
 pub mod headers;
 mod idle;
 mod idle_timer;
 mod loaded_file;
-mod metrics;
-mod ows;
+pub mod metrics;
 mod parse_errors;
 mod path_pattern;
 mod pool;
 mod request_body;
-mod route;
-mod routes;
+pub mod route;
+mod route_table;
 mod routing;
 mod scheme;
-mod server;
 mod settings;
 mod stages;
 mod stalled_stream;
@@ -49,24 +48,17 @@ mod target;
 mod tunnel;
 mod unread_bodies;
 mod upload_progress;
-mod upstream;
+pub mod upstream;
 mod upstream_log;
 mod upstream_tls;
 mod worker;
 
-pub use access_log::{AccessLog, AccessLogEntry, NoAccessLog};
-pub use body_rate::BodyRate;
-pub use cors::{AllowedHeaders, AllowedOrigin, Cors, CorsError, CorsRules, Depth, OriginError};
 pub use explain::ExplainTokens;
 pub use gateway::{Gateway, GatewayOptions, StartedGateway};
 pub use loaded_file::{SharedSnapshot, Snapshot};
-pub use metrics::{CLIENT_CLOSED_REQUEST, NO_ROUTE, RequestMetrics, RouteMetrics};
-pub use path_pattern::{PathPattern, PathPatternError};
-pub use route::{HostPolicy, Match, Route, RouteError, Timeouts};
-pub use routes::{RouteLookup, Routes};
+pub use route::Route;
+pub use route_table::RouteTable;
 pub use scheme::Scheme;
-pub use server::{Server, ServerError};
-pub use settings::Settings;
+pub use settings::GatewaySettings;
 pub use target::{Target, TargetError};
-pub use upstream::{Balance, Health, Lease, Protocol, ServerStatus, Tried, Upstream};
-pub use upstream_tls::ClientTls;
+pub use upstream::Upstream;

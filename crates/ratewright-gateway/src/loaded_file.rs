@@ -10,13 +10,13 @@ use arc_swap::ArcSwap;
 use ratewright_core::Policies;
 use ratewright_http::Dialect;
 
-use crate::settings::Settings;
+use crate::settings::GatewaySettings;
 
 /// The contents of one policy file.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     /// Routes and settings.
-    pub settings: Arc<Settings>,
+    pub settings: Arc<GatewaySettings>,
     /// The policies on rates, including those that routes name.
     pub policies: Arc<Policies>,
     /// The policies on concurrency.

@@ -17,8 +17,8 @@ use tokio::time::Instant;
 
 use crate::h1::Http1;
 use crate::h2::Http2Pool;
-use crate::server::Server;
 use crate::upstream::Protocol;
+use crate::upstream::UpstreamServer;
 
 /// The most idle connections to one server in a pool.
 const IDLE_MAX: usize = 128;
@@ -37,7 +37,7 @@ pub(crate) struct Pool {
 #[derive(Debug, Default)]
 struct Slots {
     indices: HashMap<ConnectionKey, usize>,
-    slots: Vec<Slot>,
+    slots: Vec<ServerConnections>,
 }
 
 /// Connections with the same key are interchangeable.
@@ -51,7 +51,7 @@ struct ConnectionKey {
 
 /// The connections to one server.
 #[derive(Debug, Default)]
-struct Slot {
+struct ServerConnections {
     idle: Vec<(Box<Http1>, Instant)>,
     shared: Arc<Http2Pool>,
 }
@@ -79,12 +79,12 @@ impl Pool {
     }
 
     /// The index of a server's connections.
-    pub(crate) fn slot(&self, server: &Server, protocol: Protocol, ca: Option<&Arc<[u8]>>) -> usize {
+    pub(crate) fn slot(&self, server: &UpstreamServer, protocol: Protocol, ca: Option<&Arc<[u8]>>) -> usize {
         let mut slots = self.slots.lock();
         let Slots { indices, slots } = &mut *slots;
         let key = ConnectionKey { server: server.to_string(), protocol, ca: ca.cloned() };
         *indices.entry(key).or_insert_with(|| {
-            slots.push(Slot::default());
+            slots.push(ServerConnections::default());
             slots.len() - 1
         })
     }

@@ -6,10 +6,12 @@ use std::time::Duration;
 use http::{HeaderValue, Method};
 use ratewright_core::policy::Pattern;
 
-use crate::body_rate::BodyRate;
 use crate::cors::Cors;
-use crate::path_pattern::PathPattern;
 use crate::upstream::Upstream;
+
+pub use crate::body_rate::BodyRate;
+pub use crate::path_pattern::{PathPattern, PathPatternError};
+pub use crate::route_table::RouteLookup;
 
 /// How matching requests are forwarded.
 #[derive(Clone, Debug)]
@@ -94,7 +96,7 @@ pub enum RouteError {
         what: String,
     },
     /// The limit is exceeded.
-    #[error("too many routes: {n}; use at most {}", crate::Routes::MAX)]
+    #[error("too many routes: {n}; use at most {}", crate::RouteTable::MAX)]
     TooMany {
         /// The number of pairs of host and path.
         n: usize,

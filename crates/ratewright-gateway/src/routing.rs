@@ -22,8 +22,8 @@ use ratewright_http::{Problem, ProblemContext, parts};
 use crate::body::Body;
 use crate::cors::{Cors, PREFLIGHT_VARY, PreflightError, is_preflight, requested_method};
 use crate::headers::{FramingError, check_framing, check_identity};
-use crate::routes::RouteLookup;
-use crate::settings::Settings;
+use crate::route_table::RouteLookup;
+use crate::settings::GatewaySettings;
 use crate::stages::ConnectionContext;
 use crate::target::Target;
 use crate::worker::{LiveRoutes, Worker};
@@ -61,7 +61,7 @@ impl Routed {
 /// The CORS rules for a response. Without a route, those of the gateway. A forwarded preflight has none: its route has
 /// no CORS rules, so the upstream decides.
 pub(crate) fn cors_of<'a>(
-    settings: &'a Settings,
+    settings: &'a GatewaySettings,
     routed: &Result<Routed, Box<Rejection>>,
     head: &Parts,
 ) -> Option<&'a Cors> {
@@ -159,7 +159,7 @@ where
 
 /// How a preflight is handled, if the request is one and CORS rules apply.
 fn preflight<'a>(
-    settings: &Settings,
+    settings: &GatewaySettings,
     head: &Parts,
     find: impl Fn(&Method) -> RouteLookup<'a>,
 ) -> Option<Routed> {

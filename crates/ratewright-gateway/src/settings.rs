@@ -8,13 +8,13 @@ use crate::body_rate::BodyRate;
 use crate::cors::Cors;
 use crate::explain::ExplainTokens;
 use crate::route::Timeouts;
-use crate::routes::Routes;
+use crate::route_table::RouteTable;
 
 /// The gateway's settings.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct GatewaySettings {
     /// The routes. Defaults below are already applied to them.
-    pub routes: Routes,
+    pub routes: RouteTable,
     /// The most client connections in total.
     pub connections_max: NonZeroU32,
     /// The most connections per address. None: no limit per address.
@@ -39,7 +39,7 @@ pub struct Settings {
     pub cors: Option<Arc<Cors>>,
 }
 
-impl Settings {
+impl GatewaySettings {
     /// The smallest `header_max`: HTTP servers should accept this much.
     pub const HEADER_MAX_MIN: u32 = 8 * 1024;
 
@@ -47,10 +47,10 @@ impl Settings {
     pub const HEADER_MAX_MAX: u32 = 1024 * 1024;
 }
 
-impl Default for Settings {
+impl Default for GatewaySettings {
     fn default() -> Self {
         Self {
-            routes: Routes::default(),
+            routes: RouteTable::default(),
             connections_max: const { NonZeroU32::new(10_000).expect("not zero") },
             connections_per_address: NonZeroU32::new(1_000),
             header_max: 32 * 1024,

@@ -6,7 +6,7 @@
 //!   3  framing    reject ambiguous framing                        framing_guard.rs, headers/framing.rs
 //!   4  identity   reject ambiguous identity                       headers/identity.rs
 //!   5  target     the one path: matched, limited, forwarded       target.rs
-//!   6  route      host, path and method; or 400, 404, 405;        routing.rs, routes.rs
+//!   6  route      host, path and method; or 400, 404, 405;        routing.rs, route_table.rs
 //!                 preflights of routes with CORS: 204 or 403      cors.rs
 //!   7  permit     requests in flight; or 429, 400, 403            ratewright_tower::InFlight
 //!   8  rates      identify, decide, render; or 429, 400, 403      ratewright_tower::RateLimit
@@ -60,7 +60,7 @@ pub(crate) enum RouteStages<S, O> {
 /// A client connection.
 #[derive(Debug)]
 pub(crate) struct ConnectionContext {
-    pub(crate) peer: headers::Peer,
+    pub(crate) peer: headers::ConnectionPeer,
     pub(crate) scheme: Scheme,
     /// Reports requests with invalid framing.
     pub(crate) guard: GuardHandle,

@@ -12,10 +12,10 @@ use tokio::time::Instant;
 
 /// The unread bodies of one connection. Clones share the connection.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Backlog(Arc<Mutex<State>>);
+pub(crate) struct Backlog(Arc<Mutex<BacklogState>>);
 
 #[derive(Debug, Default)]
-struct State {
+struct BacklogState {
     n_waiting: usize,
     /// When the current period with unread bodies began.
     since: Option<Instant>,

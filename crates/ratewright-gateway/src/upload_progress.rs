@@ -22,10 +22,10 @@ use crate::body::BodyError;
 
 /// The progress of a request body. Clones share it.
 #[derive(Clone, Debug)]
-pub(crate) struct UploadProgress(Arc<Mutex<State>>);
+pub(crate) struct UploadProgress(Arc<Mutex<UploadState>>);
 
 #[derive(Debug)]
-struct State {
+struct UploadState {
     /// When the upstream's turn began. None: it is the client's turn.
     since: Option<Instant>,
     stopped: Option<BodyError>,
@@ -35,7 +35,11 @@ struct State {
 impl UploadProgress {
     /// Starts with the upstream's turn.
     pub(crate) fn begin() -> Self {
-        Self(Arc::new(Mutex::new(State { since: Some(Instant::now()), stopped: None, has_response: false })))
+        Self(Arc::new(Mutex::new(UploadState {
+            since: Some(Instant::now()),
+            stopped: None,
+            has_response: false,
+        })))
     }
 
     /// A frame arrived, or the end.

@@ -22,6 +22,7 @@
 //!   robin), or each request goes to a server with the fewest in flight (least connections).
 //! - The outcome of a request that began before an ejection changes nothing.
 
+mod server;
 mod state;
 
 use std::num::NonZeroU32;
@@ -31,14 +32,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use ratewright_core::{Micros, Timestamp};
 use smallvec::SmallVec;
 
-use crate::server::Server;
-use crate::upstream_tls::ClientTls;
 use state::{Admission, ServerHealth};
+
+pub use crate::upstream_tls::ClientTls;
+pub use server::{UpstreamServer, UpstreamServerError};
 
 /// The servers of a route.
 #[derive(Debug)]
 pub struct Upstream {
-    servers: Vec<(Server, Arc<ServerHealth>)>,
+    servers: Vec<(UpstreamServer, Arc<ServerHealth>)>,
     balance: Balance,
     protocol: Protocol,
     health: Health,
@@ -93,7 +95,7 @@ pub struct Lease {
 #[derive(Clone, Copy, Debug)]
 pub struct ServerStatus<'a> {
     /// The server.
-    pub server: &'a Server,
+    pub server: &'a UpstreamServer,
     /// True if it is not ejected.
     pub is_healthy: bool,
     /// Requests in flight.
@@ -139,7 +141,7 @@ impl Tried {
 
 impl Upstream {
     /// An upstream of these servers, all healthy.
-    pub fn new(servers: Vec<Server>, balance: Balance, protocol: Protocol, health: Health) -> Self {
+    pub fn new(servers: Vec<UpstreamServer>, balance: Balance, protocol: Protocol, health: Health) -> Self {
         let servers = servers.into_iter().map(|server| (server, Arc::default())).collect();
         Self { servers, balance, protocol, health, tls: None, turn: AtomicUsize::new(0) }
     }
@@ -153,7 +155,7 @@ impl Upstream {
     /// The same upstream, sharing the state of servers that `old` contains.
     #[must_use]
     pub fn inheriting(&self, old: &Self) -> Self {
-        let known = |server: &Server| old.servers.iter().find(|(other, _)| other == server);
+        let known = |server: &UpstreamServer| old.servers.iter().find(|(other, _)| other == server);
         let servers = self.servers.iter().map(|(server, state)| {
             let state = known(server).map_or(state, |(_, state)| state);
             (server.clone(), state.clone())
@@ -183,7 +185,7 @@ impl Upstream {
     }
 
     /// The servers.
-    pub fn servers(&self) -> impl Iterator<Item = &Server> {
+    pub fn servers(&self) -> impl Iterator<Item = &UpstreamServer> {
         self.servers.iter().map(|(server, _)| server)
     }
 
@@ -242,7 +244,7 @@ impl Upstream {
 
 impl Lease {
     /// The server.
-    pub fn server(&self) -> &Server {
+    pub fn server(&self) -> &UpstreamServer {
         &self.upstream.servers[self.number].0
     }
 

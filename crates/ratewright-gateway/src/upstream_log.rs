@@ -11,8 +11,8 @@ use tracing::{info, warn};
 
 use crate::forward_error::ForwardError;
 use crate::route::Route;
-use crate::server::Server;
 use crate::upstream::Lease;
+use crate::upstream::UpstreamServer;
 
 /// The shortest interval between two logged failures.
 const LOG_INTERVAL: Duration = Duration::from_secs(1);
@@ -32,7 +32,7 @@ impl UpstreamLog {
     #[cold]
     pub(crate) fn failed(
         &self,
-        (route, server): (&Route, &Server),
+        (route, server): (&Route, &UpstreamServer),
         error: &ForwardError,
         request: &Parts,
         now: Timestamp,
@@ -62,7 +62,7 @@ impl UpstreamLog {
 
     /// Logs a recovery.
     #[cold]
-    pub(crate) fn recovered(&self, (route, server): (&Route, &Server)) {
+    pub(crate) fn recovered(&self, (route, server): (&Route, &UpstreamServer)) {
         info!(route = %route.id, %server, "upstream back ({} {server})", route.id);
     }
 }

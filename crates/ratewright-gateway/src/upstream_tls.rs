@@ -14,13 +14,13 @@ use crate::upstream::Protocol;
 /// TLS settings for upstream connections.
 #[derive(Clone)]
 pub struct ClientTls {
-    configs: Arc<ArcSwap<Configs>>,
+    configs: Arc<ArcSwap<ClientConfigs>>,
     /// The custom CA, if there is one.
     ca: Option<Arc<[u8]>>,
 }
 
 /// The same trust anchors for both protocols.
-struct Configs {
+struct ClientConfigs {
     http1: Arc<ClientConfig>,
     http2: Arc<ClientConfig>,
 }
@@ -33,7 +33,7 @@ impl ClientTls {
             config.alpn_protocols = vec![protocol.to_vec()];
             Arc::new(config)
         };
-        let configs = Configs { http1: with_alpn(b"http/1.1"), http2: with_alpn(b"h2") };
+        let configs = ClientConfigs { http1: with_alpn(b"http/1.1"), http2: with_alpn(b"h2") };
         Self { configs: Arc::new(ArcSwap::from_pointee(configs)), ca: None }
     }
 

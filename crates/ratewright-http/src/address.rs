@@ -22,9 +22,9 @@
 //! - Entries to the left of the result do not change it.
 //! - The walk visits at most [`HOPS_MAX`] entries, and copies nothing.
 
+mod address_origin;
 mod forwarded;
 mod node;
-mod origin;
 mod untrusted;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -32,7 +32,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use ipnet::IpNet;
 
-pub use origin::AddressOrigin;
+pub use address_origin::AddressOrigin;
 pub use untrusted::newly_ignored;
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");

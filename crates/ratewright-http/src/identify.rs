@@ -189,7 +189,7 @@ pub fn identify_with_context<'a>(
         path => facts.set_path(path, rules),
     }
     let verified = needs.iter().any(is_by_token).then(|| facts.verify(request, rules, now));
-    let token = verified.as_ref().map_or(&Token::None, |verified| &verified.token);
+    let token = verified.as_ref().map_or(&RequestToken::None, |verified| &verified.token);
     for name in needs {
         match name {
             AttributeName::Method => facts.set_overriding_methods(request),
@@ -233,7 +233,7 @@ pub fn identify_with_context<'a>(
 
 /// A request's token.
 #[derive(Debug)]
-pub enum Token {
+pub enum RequestToken {
     /// The request has no token.
     None,
     /// The token is invalid.
@@ -247,7 +247,7 @@ pub fn is_by_token(name: &AttributeName<String>) -> bool {
     matches!(name, AttributeName::User | AttributeName::Claim(_))
 }
 
-impl Token {
+impl RequestToken {
     /// The user that the token names. A valid token without the claim is unreadable.
     pub fn user<'a>(&self, rules: &IdentityRules) -> Values<'a> {
         let mut values = rules.token.as_ref().map(|user| self.values(&user.claim)).unwrap_or_default();
@@ -272,7 +272,7 @@ impl Token {
 }
 
 /// The authenticated user: from a token, or from a trusted proxy's header.
-fn user<'a>(request: &'a Parts, peer: IpAddr, rules: &IdentityRules, token: &Token) -> Values<'a> {
+fn user<'a>(request: &'a Parts, peer: IpAddr, rules: &IdentityRules, token: &RequestToken) -> Values<'a> {
     let by_token = token.user(rules);
     let header = rules.user_header.as_ref().filter(|_| rules.proxies.trust(peer));
     match header {
@@ -362,7 +362,7 @@ impl<'a> Facts<'a> {
         lines: impl Iterator<Item = &'h [u8]>,
         rules: &IdentityRules,
         now: Timestamp,
-    ) -> Token {
+    ) -> RequestToken {
         let verified = verify_token(bearer(lines), rules, now);
         self.token_error = verified.refused;
         verified.token
@@ -432,9 +432,9 @@ fn verify_token(
     rules: &IdentityRules,
     now: Timestamp,
 ) -> VerifiedToken {
-    let Some(by) = &rules.token else { return VerifiedToken { token: Token::None, refused: None } };
+    let Some(by) = &rules.token else { return VerifiedToken { token: RequestToken::None, refused: None } };
     let verified = match token {
-        Ok(None) => return VerifiedToken { token: Token::None, refused: None },
+        Ok(None) => return VerifiedToken { token: RequestToken::None, refused: None },
         Ok(Some(token)) => {
             let mut verified = jwt::spellings(token).into_iter().map(|token| by.verifier.verify(&token, now));
             let first = verified.next().unwrap_or(Err(TokenError::Unreadable));
@@ -443,8 +443,8 @@ fn verify_token(
         Err(error) => Err(error),
     };
     match verified {
-        Ok(claims) => VerifiedToken { token: Token::Valid(claims), refused: None },
-        Err(error) => VerifiedToken { token: Token::Invalid, refused: Some(error) },
+        Ok(claims) => VerifiedToken { token: RequestToken::Valid(claims), refused: None },
+        Err(error) => VerifiedToken { token: RequestToken::Invalid, refused: Some(error) },
     }
 }
 

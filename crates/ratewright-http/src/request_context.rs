@@ -10,7 +10,7 @@ use ratewright_core::{Decision, Verdict};
 
 use crate::address::{self, Proxies};
 use crate::dialect::Dialect;
-use crate::identify::Token;
+use crate::identify::RequestToken;
 use crate::jwt::TokenError;
 
 /// What earlier stages know about a request. It travels from layer to layer as an extension of the request.
@@ -119,14 +119,14 @@ impl DecisionReport {
 /// The outcome of verifying a request's token: its claims, or why it is invalid.
 #[derive(Debug)]
 pub struct VerifiedToken {
-    pub(crate) token: Token,
+    pub(crate) token: RequestToken,
     pub(crate) refused: Option<TokenError>,
 }
 
 impl VerifiedToken {
     /// True if the request has a valid token.
     pub fn is_valid(&self) -> bool {
-        matches!(self.token, Token::Valid(_))
+        matches!(self.token, RequestToken::Valid(_))
     }
 }
 

@@ -119,7 +119,7 @@ pub struct FixedLimits {
 /// # }
 /// ```
 pub struct Listener {
-    shared: Arc<Shared>,
+    shared: Arc<ListenerInner>,
     slots: Arc<ConnectionSlots>,
     queues: Vec<QueueHandle>,
     /// Limits the log of failed accepts.
@@ -127,7 +127,7 @@ pub struct Listener {
 }
 
 /// What a listener and its queues share.
-struct Shared {
+struct ListenerInner {
     options: ListenerOptions,
     limits: Box<dyn ConnectionLimits>,
     stop: Shutdown,
@@ -157,7 +157,7 @@ enum Socket {
 impl Listener {
     /// A listener without queues.
     pub fn new(options: ListenerOptions, limits: impl ConnectionLimits + 'static, stop: Shutdown) -> Self {
-        let shared = Arc::new(Shared { options, limits: Box::new(limits), stop });
+        let shared = Arc::new(ListenerInner { options, limits: Box::new(limits), stop });
         let failures = LogThrottle::new(LOGGED_EVERY);
         Self { shared, slots: Arc::default(), queues: Vec::new(), failures }
     }
@@ -200,7 +200,7 @@ impl Listener {
 
     /// Accepts connections until a stop. Then it empties the kernel's queue, and closes the socket.
     async fn accept_each(&self, socket: TcpListener, mut give: impl FnMut(Socket, SocketAddr)) {
-        let Shared { options, limits, stop } = &*self.shared;
+        let ListenerInner { options, limits, stop } = &*self.shared;
         let accepting = async {
             loop {
                 if options.when_full == WhenFull::Wait {
@@ -231,7 +231,7 @@ impl Listener {
         peer: SocketAddr,
         n_queue_connections: Option<&Arc<AtomicUsize>>,
     ) -> Option<Incoming> {
-        let Shared { options, limits, .. } = &*self.shared;
+        let ListenerInner { options, limits, .. } = &*self.shared;
         let mut slot = self.slots.take(limits.connections_max(), n_queue_connections)?;
         let is_client_known = options.setup.proxy_protocol.is_none();
         if is_client_known && !slot.take_for(limits.client(peer.ip())) {

@@ -34,11 +34,11 @@ const PEEK_SIZE: usize = 256;
 /// The PROXY protocol on one listener. Clones share the counts.
 #[derive(Clone, Debug)]
 pub struct ProxyProtocol {
-    shared: Arc<Shared>,
+    shared: Arc<ProxyProtocolInner>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct ProxyProtocolInner {
     /// The listener's name, for the log.
     listener: &'static str,
     /// Networks of the load balancers, IPv4 networks not mapped to IPv6.
@@ -70,7 +70,7 @@ pub enum RefusalReason {
 }
 
 /// Why a connection gets no client address.
-enum Failure {
+enum ClientAddressFailure {
     Refused(RefusalReason),
     /// The peer closed the connection without sending a byte, as TCP health checks do.
     Probe,
@@ -82,7 +82,7 @@ impl ProxyProtocol {
     pub fn new(listener: &'static str, from: Vec<IpNet>) -> Self {
         let refusals = RefusalReason::ALL
             .map(|_| RefusalCount { n: AtomicU64::new(0), log: LogThrottle::new(LOGGED_EVERY) });
-        Self { shared: Arc::new(Shared { listener, from, refusals }) }
+        Self { shared: Arc::new(ProxyProtocolInner { listener, from, refusals }) }
     }
 
     /// The networks of the load balancers.
@@ -102,18 +102,18 @@ impl ProxyProtocol {
         within: Duration,
     ) -> Option<SocketAddr> {
         let failure = if !self.admits(peer.ip()) {
-            Failure::Refused(RefusalReason::Peer)
+            ClientAddressFailure::Refused(RefusalReason::Peer)
         } else {
             match tokio::time::timeout(within, read_header(stream)).await {
                 Ok(Ok(announced)) => match client_address(announced, peer) {
                     Ok(client) => return Some(client),
-                    Err(reason) => Failure::Refused(reason),
+                    Err(reason) => ClientAddressFailure::Refused(reason),
                 },
                 Ok(Err(failure)) => failure,
-                Err(_) => Failure::Refused(RefusalReason::Timeout),
+                Err(_) => ClientAddressFailure::Refused(RefusalReason::Timeout),
             }
         };
-        if let Failure::Refused(reason) = failure {
+        if let ClientAddressFailure::Refused(reason) = failure {
             self.refuse(reason, peer.ip());
         }
         None
@@ -132,7 +132,7 @@ impl ProxyProtocol {
 
     #[cold]
     fn refuse(&self, reason: RefusalReason, peer: IpAddr) {
-        let Shared { listener, refusals, .. } = &*self.shared;
+        let ProxyProtocolInner { listener, refusals, .. } = &*self.shared;
         let position = RefusalReason::ALL.iter().position(|known| *known == reason);
         let Some(refusal) = position.and_then(|at| refusals.get(at)) else { return };
         refusal.n.fetch_add(1, Ordering::Relaxed);
@@ -159,8 +159,14 @@ fn client_address(announced: Option<SocketAddr>, peer: SocketAddr) -> Result<Soc
 }
 
 /// Reads a header and no byte after it.
-async fn read_header(stream: &mut TcpStream) -> Result<Option<SocketAddr>, Failure> {
-    let closed = |n_seen| if n_seen == 0 { Failure::Probe } else { Failure::Refused(RefusalReason::Closed) };
+async fn read_header(stream: &mut TcpStream) -> Result<Option<SocketAddr>, ClientAddressFailure> {
+    let closed = |n_seen| {
+        if n_seen == 0 {
+            ClientAddressFailure::Probe
+        } else {
+            ClientAddressFailure::Refused(RefusalReason::Closed)
+        }
+    };
     let mut bytes = Vec::new();
     loop {
         let n_read = bytes.len();
@@ -173,7 +179,9 @@ async fn read_header(stream: &mut TcpStream) -> Result<Option<SocketAddr>, Failu
         let (client, len) = match ProxyHeader::parse(&bytes) {
             ProxyHeader::Incomplete => (None, n_seen),
             ProxyHeader::Complete { client, len } => (Some(client), len),
-            ProxyHeader::Invalid(error) => return Err(Failure::Refused(RefusalReason::Header(error))),
+            ProxyHeader::Invalid(error) => {
+                return Err(ClientAddressFailure::Refused(RefusalReason::Header(error)));
+            }
         };
         // These bytes were peeked at, so this does not wait.
         stream.read_exact(&mut bytes[n_read..len]).await.map_err(|_| closed(n_read))?;

@@ -28,12 +28,12 @@ const LOGGED_EVERY: Duration = Duration::from_secs(10);
 /// The certificate that a listener presents, and the client certificates that it requires.
 #[derive(Clone)]
 pub struct Tls {
-    configs: Arc<ArcSwap<Configs>>,
+    configs: Arc<ArcSwap<ServerConfigs>>,
     failures: Arc<LogThrottle>,
 }
 
 /// The same certificates for each [`Alpn`].
-struct Configs {
+struct ServerConfigs {
     http1: Arc<ServerConfig>,
     http2: Arc<ServerConfig>,
     expires_at: Option<u64>,
@@ -112,7 +112,7 @@ impl Tls {
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         let http1 = Arc::new(config.clone());
         config.alpn_protocols.insert(0, b"h2".to_vec());
-        let configs = Configs { http1, http2: Arc::new(config), expires_at };
+        let configs = ServerConfigs { http1, http2: Arc::new(config), expires_at };
         let failures = Arc::new(LogThrottle::new(LOGGED_EVERY));
         Ok(Self { configs: Arc::new(ArcSwap::from_pointee(configs)), failures })
     }

@@ -7,14 +7,14 @@ use smallvec::SmallVec;
 
 use crate::descriptor::Descriptor;
 use crate::error::{DescriptorError, DescriptorErrorKind, DescriptorField};
-use crate::level::{Entry, EntryText, Level, MatchKind, Node};
+use crate::level::{DescriptorLevel, DescriptorNode, Entry, EntryText, MatchKind};
 use crate::matched::Matched;
 use crate::rule::{Rule, TreePosition};
 
 /// All domains with their descriptors.
 #[derive(Clone, Debug, Default)]
 pub struct Domains {
-    domains: HashMap<String, Level>,
+    domains: HashMap<String, DescriptorLevel>,
     policies: Vec<Policy>,
     has_values_in_metrics: bool,
 }
@@ -59,7 +59,7 @@ impl Domains {
         };
         if let Some(error) = error {
             builder.report(DescriptorField::Domain, error);
-            builder.add_all(&mut Level::default(), descriptors); // reports the other errors too
+            builder.add_all(&mut DescriptorLevel::default(), descriptors); // reports the other errors too
         } else {
             builder.add_all(self.domains.entry(domain.to_owned()).or_default(), descriptors);
             self.policies.append(&mut builder.policies);
@@ -90,7 +90,7 @@ impl Domains {
 
     /// All rules of a domain, in the order of the file.
     pub fn rules(&self, domain: &str) -> Vec<&Rule> {
-        fn collect<'a>(level: &'a Level, rules: &mut Vec<&'a Rule>) {
+        fn collect<'a>(level: &'a DescriptorLevel, rules: &mut Vec<&'a Rule>) {
             for node in level.iter() {
                 rules.extend(&node.rule);
                 collect(&node.nested, rules);
@@ -113,9 +113,16 @@ impl Domains {
 
     /// A text that is equal for equal domains, to compare them.
     pub fn outline(&self) -> String {
-        fn write_level(level: &Level, text: &mut String) {
-            for Node { text: name, shares_bucket, is_partitioned, value_to_metric, rule, nested, .. } in
-                level.iter()
+        fn write_level(level: &DescriptorLevel, text: &mut String) {
+            for DescriptorNode {
+                text: name,
+                shares_bucket,
+                is_partitioned,
+                value_to_metric,
+                rule,
+                nested,
+                ..
+            } in level.iter()
             {
                 text.push_str(&format!(
                     "{name:?} {shares_bucket} {is_partitioned} {value_to_metric} {rule:?} ["
@@ -150,8 +157,8 @@ impl Domains {
         &'a self,
         domain: &str,
         entries: &[Entry<'e>],
-        mut visit: impl FnMut(&'a Node, MatchKind, Entry<'e>),
-    ) -> Option<&'a Node> {
+        mut visit: impl FnMut(&'a DescriptorNode, MatchKind, Entry<'e>),
+    ) -> Option<&'a DescriptorNode> {
         let mut level = self.domains.get(domain)?;
         let mut text_buffer = EntryText::new();
         let mut last = None;
@@ -177,7 +184,7 @@ struct TreeBuilder {
 }
 
 impl TreeBuilder {
-    fn add_all(&mut self, level: &mut Level, descriptors: &[Descriptor]) {
+    fn add_all(&mut self, level: &mut DescriptorLevel, descriptors: &[Descriptor]) {
         for (index, descriptor) in descriptors.iter().enumerate() {
             self.indices.push(index);
             self.path.push(descriptor.composite());
@@ -192,7 +199,7 @@ impl TreeBuilder {
     }
 
     /// The node of one descriptor, with its nested descriptors.
-    fn node(&mut self, level: &Level, descriptor: &Descriptor) -> Option<Node> {
+    fn node(&mut self, level: &DescriptorLevel, descriptor: &Descriptor) -> Option<DescriptorNode> {
         let text = descriptor.composite();
         let error = if descriptor.key.is_empty() {
             Some(DescriptorErrorKind::EmptyKey)
@@ -213,7 +220,7 @@ impl TreeBuilder {
                 DescriptorErrorKind::ShareWithoutWildcard { key: text },
             );
         }
-        let mut node = Node::new(descriptor);
+        let mut node = DescriptorNode::new(descriptor);
         if node.is_partitioned {
             self.partition.push(self.attribute(&node));
         }
@@ -235,7 +242,7 @@ impl TreeBuilder {
     }
 
     /// The name of the attribute that this level is partitioned by. A repeated key gets a number.
-    fn attribute(&self, node: &Node) -> String {
+    fn attribute(&self, node: &DescriptorNode) -> String {
         let name = if node.key.contains('*') { &node.text } else { &node.key };
         let is_free = |name: &String| !self.partition.contains(name);
         let numbered = (2..).map(|n| format!("{name}.{n}"));

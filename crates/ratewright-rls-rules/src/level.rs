@@ -34,8 +34,8 @@ pub(crate) enum MatchKind {
 
 /// Sibling descriptors.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Level {
-    nodes: Vec<Node>,
+pub(crate) struct DescriptorLevel {
+    nodes: Vec<DescriptorNode>,
     /// By text: `key_value`, or `key`. A `*` is a character like any other here.
     by_text: HashMap<Box<[u8]>, usize>,
     /// Those with wildcards, in the order of the file.
@@ -44,7 +44,7 @@ pub(crate) struct Level {
 
 /// One descriptor.
 #[derive(Clone, Debug)]
-pub(crate) struct Node {
+pub(crate) struct DescriptorNode {
     pub(crate) key: String,
     /// `key_value`, or `key`.
     pub(crate) text: String,
@@ -54,20 +54,20 @@ pub(crate) struct Node {
     pub(crate) is_partitioned: bool,
     pub(crate) value_to_metric: bool,
     pub(crate) rule: Option<Rule>,
-    pub(crate) nested: Level,
+    pub(crate) nested: DescriptorLevel,
 }
 
 /// An entry as `key_value`. Most fit on the stack.
 pub(crate) type EntryText = SmallVec<[u8; 128]>;
 
-impl Level {
+impl DescriptorLevel {
     /// True if a descriptor has this text.
     pub(crate) fn has(&self, text: &str) -> bool {
         self.by_text.contains_key(text.as_bytes())
     }
 
     /// Appends a descriptor.
-    pub(crate) fn push(&mut self, node: Node) {
+    pub(crate) fn push(&mut self, node: DescriptorNode) {
         let index = self.nodes.len();
         self.by_text.insert(node.text.as_bytes().into(), index);
         self.wildcards.extend(Wildcard::new(&node.text).map(|wildcard| (wildcard, index)));
@@ -75,7 +75,11 @@ impl Level {
     }
 
     /// The descriptor that matches an entry. `text_buffer` holds its text.
-    pub(crate) fn find(&self, entry: Entry<'_>, text_buffer: &mut EntryText) -> Option<(&Node, MatchKind)> {
+    pub(crate) fn find(
+        &self,
+        entry: Entry<'_>,
+        text_buffer: &mut EntryText,
+    ) -> Option<(&DescriptorNode, MatchKind)> {
         text_buffer.clear();
         text_buffer.extend_from_slice(entry.key.as_bytes());
         text_buffer.push(b'_');
@@ -93,12 +97,12 @@ impl Level {
     }
 
     /// All descriptors, in order.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Node> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &DescriptorNode> {
         self.nodes.iter()
     }
 }
 
-impl Node {
+impl DescriptorNode {
     /// A descriptor without its nested descriptors.
     pub(crate) fn new(descriptor: &Descriptor) -> Self {
         let text = descriptor.composite();
@@ -109,7 +113,7 @@ impl Node {
             is_partitioned: !is_exact && !descriptor.share_threshold,
             value_to_metric: descriptor.value_to_metric,
             rule: None,
-            nested: Level::default(),
+            nested: DescriptorLevel::default(),
             text,
         }
     }

@@ -25,14 +25,14 @@ pub enum Matched<'a> {
 pub struct Limited<'a> {
     rule: &'a Rule,
     policy: &'a str,
-    values: Values<'a>,
+    values: PartitionValues<'a>,
 }
 
 /// The values of the partition, in its order.
-pub(crate) type Values<'a> = SmallVec<[Cow<'a, str>; 4]>;
+pub(crate) type PartitionValues<'a> = SmallVec<[Cow<'a, str>; 4]>;
 
 impl<'a> Matched<'a> {
-    pub(crate) fn of(rule: &'a Rule, values: Values<'a>) -> Self {
+    pub(crate) fn of(rule: &'a Rule, values: PartitionValues<'a>) -> Self {
         match &rule.kind {
             RuleKind::Unlimited => Self::Unlimited(rule),
             RuleKind::Blocked(_) => Self::Blocked(rule),

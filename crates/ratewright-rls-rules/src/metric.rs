@@ -1,7 +1,7 @@
 //! The name of a descriptor's metric, for one request.
 
 use crate::domains::Domains;
-use crate::level::{Entry, MatchKind, Node};
+use crate::level::{DescriptorNode, Entry, MatchKind};
 use ratewright_telemetry::sounds_secret;
 
 impl Domains {
@@ -30,7 +30,7 @@ impl Domains {
     }
 }
 
-fn level_name(node: &Node, kind: MatchKind, entry: Entry<'_>) -> String {
+fn level_name(node: &DescriptorNode, kind: MatchKind, entry: Entry<'_>) -> String {
     match kind {
         MatchKind::Text => key_and_value(entry),
         MatchKind::Wildcard if node.value_to_metric && !node.shares_bucket => key_and_value(entry),
@@ -50,7 +50,7 @@ fn key_and_value(entry: Entry<'_>) -> String {
 }
 
 /// The key, and the wildcard in place of the value.
-fn key_and_wildcard(node: &Node, entry: Entry<'_>) -> String {
+fn key_and_wildcard(node: &DescriptorNode, entry: Entry<'_>) -> String {
     let rest = node.text.strip_prefix(entry.key).and_then(|rest| rest.strip_prefix('_'));
     format!("{}_{}", entry.key, rest.unwrap_or(&node.text))
 }

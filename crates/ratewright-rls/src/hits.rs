@@ -20,10 +20,10 @@ const OTHERS: &str = "others";
 /// Hits of all rules, since the start.
 #[derive(Debug, Default)]
 pub struct HitCounts {
-    by_name: RwLock<HashMap<Box<str>, Counts>>,
+    by_name: RwLock<HashMap<Box<str>, HitCounters>>,
     /// How many names contain values from requests.
     n_by_clients: AtomicUsize,
-    others: Counts,
+    others: HitCounters,
 }
 
 /// Where a name comes from.
@@ -36,7 +36,7 @@ pub(crate) enum NameSource {
 }
 
 #[derive(Debug, Default)]
-struct Counts {
+struct HitCounters {
     n_all: AtomicU64,
     n_over: AtomicU64,
 }
@@ -79,7 +79,7 @@ impl HitCounts {
     }
 }
 
-impl Counts {
+impl HitCounters {
     fn read(&self, rule: &str) -> HitsOf {
         let [n_all, n_over] = [&self.n_all, &self.n_over].map(|n| n.load(Ordering::Relaxed));
         HitsOf { rule: rule.to_owned(), n_all, n_over }

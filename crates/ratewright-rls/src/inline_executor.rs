@@ -15,18 +15,18 @@ use std::task::{Context, Poll, Waker};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use hyper::rt::Executor;
 
-type Call = Pin<Box<dyn Future<Output = ()> + Send>>;
+type CallFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// The calls of a connection.
 #[derive(Default)]
 pub(crate) struct InlineExecutor {
     queue: CallQueue,
-    waiting: FuturesUnordered<Call>,
+    waiting: FuturesUnordered<CallFuture>,
 }
 
 /// Calls that have not been polled yet. The connection pushes its calls here.
 #[derive(Clone, Default)]
-pub(crate) struct CallQueue(Arc<Mutex<Vec<Call>>>);
+pub(crate) struct CallQueue(Arc<Mutex<Vec<CallFuture>>>);
 
 impl InlineExecutor {
     /// Where the connection pushes its calls.
@@ -69,7 +69,7 @@ impl InlineExecutor {
 }
 
 impl CallQueue {
-    fn take(&self) -> Vec<Call> {
+    fn take(&self) -> Vec<CallFuture> {
         std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

@@ -21,7 +21,7 @@ pub fn read(text: &[u8]) -> Result<RateLimitRequest, serde_json::Error> {
         tidy(&mut value);
         serde_json::from_value(value).map_err(|_| error) // the first error has the position
     })?;
-    let descriptors = descriptors.into_iter().map(Descriptor::meant).collect();
+    let descriptors = descriptors.into_iter().map(JsonDescriptor::meant).collect();
     Ok(RateLimitRequest { domain, descriptors, hits_addend: hits_addend.0 })
 }
 
@@ -69,16 +69,17 @@ pub fn write(answer: &RateLimitResponse) -> String {
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 struct Request {
     domain: String,
-    descriptors: Vec<Descriptor>,
+    descriptors: Vec<JsonDescriptor>,
     #[serde(alias = "hits_addend")]
     hits_addend: Number<u32>,
 }
 
+// `expecting`: errors use the protocol's names.
 #[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
-struct Descriptor {
+#[serde(rename_all = "camelCase", default, deny_unknown_fields, expecting = "struct Descriptor")]
+struct JsonDescriptor {
     entries: Vec<ReadEntry>,
-    limit: Option<Override>,
+    limit: Option<JsonOverride>,
     #[serde(alias = "hits_addend")]
     hits_addend: Option<Number<u64>>,
     #[serde(alias = "is_negative_hits")]
@@ -93,8 +94,8 @@ struct ReadEntry {
 }
 
 #[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
-struct Override {
+#[serde(rename_all = "camelCase", default, deny_unknown_fields, expecting = "struct Override")]
+struct JsonOverride {
     #[serde(alias = "requests_per_unit")]
     requests_per_unit: Number<u32>,
     unit: NamedUnit,
@@ -108,7 +109,7 @@ struct NamedUnit(i32);
 #[derive(Default)]
 struct Number<T>(T);
 
-impl Descriptor {
+impl JsonDescriptor {
     fn meant(self) -> RateLimitDescriptor {
         let entries = self.entries.into_iter().map(|ReadEntry { key, value }| Entry { key, value });
         let limit = self.limit.map(|limit| RateLimitOverride {
@@ -181,7 +182,7 @@ struct JsonResponse<'a> {
 struct Status<'a> {
     code: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    current_limit: Option<Limit<'a>>,
+    current_limit: Option<JsonLimit<'a>>,
     #[serde(skip_serializing_if = "is_zero")]
     limit_remaining: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -190,7 +191,7 @@ struct Status<'a> {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Limit<'a> {
+struct JsonLimit<'a> {
     #[serde(skip_serializing_if = "is_zero")]
     requests_per_unit: u32,
     unit: &'static str,
@@ -221,7 +222,7 @@ impl<'a> JsonResponse<'a> {
 
 impl<'a> Status<'a> {
     fn of(status: &'a DescriptorStatus) -> Self {
-        let limit = |limit: &'a RateLimit| Limit {
+        let limit = |limit: &'a RateLimit| JsonLimit {
             requests_per_unit: limit.requests_per_unit,
             unit: Unit::try_from(limit.unit).unwrap_or(Unit::Unknown).as_str_name(),
             name: &limit.name,

@@ -22,7 +22,7 @@ use crate::service::GrpcService;
 
 /// Limits and timeouts of gRPC connections.
 #[derive(Clone, Copy, Debug)]
-pub struct Listening {
+pub struct GrpcListenerSettings {
     /// The most connections; more wait in the operating system's queue.
     pub connections_max: usize,
     /// The most calls in flight on each connection.
@@ -43,7 +43,7 @@ pub struct Listening {
     pub drain_timeout: Duration,
 }
 
-impl Default for Listening {
+impl Default for GrpcListenerSettings {
     fn default() -> Self {
         Self {
             connections_max: 10_000,
@@ -63,7 +63,7 @@ impl Default for Listening {
 pub async fn serve<S, O, C>(
     socket: TcpListener,
     service: GrpcService<S, O, C>,
-    listening: Listening,
+    listening: GrpcListenerSettings,
     setup: impl Into<ConnectionSetup>,
     stop: Shutdown,
 ) where
@@ -71,7 +71,8 @@ pub async fn serve<S, O, C>(
     O: Observe + 'static,
     C: Clock + 'static,
 {
-    let Listening { connections_max, hands_within: handshake_timeout, drain_timeout, .. } = listening;
+    let GrpcListenerSettings { connections_max, hands_within: handshake_timeout, drain_timeout, .. } =
+        listening;
     let options = ListenerOptions {
         setup: setup.into(),
         alpn: Alpn::Http2,
@@ -94,8 +95,11 @@ pub async fn serve<S, O, C>(
 }
 
 /// Answers calls until the client closes the connection, the listener stops, or the connection reaches its maximum age.
-async fn serve_connection<S, O, C>(accepted: Accepted, service: GrpcService<S, O, C>, listening: Listening)
-where
+async fn serve_connection<S, O, C>(
+    accepted: Accepted,
+    service: GrpcService<S, O, C>,
+    listening: GrpcListenerSettings,
+) where
     S: Store<Error = Infallible> + 'static,
     O: Observe + 'static,
     C: Clock + 'static,

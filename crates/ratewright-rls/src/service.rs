@@ -20,7 +20,7 @@ use tonic::body::Body;
 use tower::ServiceExt;
 use tower::util::BoxCloneSyncService;
 
-use crate::listen::Listening;
+use crate::listen::GrpcListenerSettings;
 use crate::refunds::Refunds;
 use crate::rls::Rls;
 use crate::run_to_completion::RunToCompletion;
@@ -33,16 +33,16 @@ const PROBED: &str = "ratelimit";
 /// What Envoy calls.
 const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
-type Other = BoxCloneSyncService<Request<Incoming>, Response<Body>, Infallible>;
+type TonicService = BoxCloneSyncService<Request<Incoming>, Response<Body>, Infallible>;
 
 /// Answers all calls of a connection.
 #[derive(Debug)]
 pub struct GrpcService<S, O, C> {
     rls: Arc<Rls<S, O, C>>,
-    health: Other,
-    reflection: Option<Other>,
+    health: TonicService,
+    reflection: Option<TonicService>,
     /// The same for clients of version v1alpha.
-    old_reflection: Option<Other>,
+    old_reflection: Option<TonicService>,
     /// Time in which a call's message must arrive.
     message_within: Duration,
     /// Whether negative hits of this client give units back.
@@ -58,27 +58,28 @@ where
     C: Clock + 'static,
 {
     /// The service, which reports that it is serving until `health` says otherwise.
-    pub fn new(rls: Arc<Rls<S, O, C>>) -> (Self, Health) {
+    pub fn new(rls: Arc<Rls<S, O, C>>) -> (Self, GrpcHealth) {
         let (reporter, health) = tonic_health::server::health_reporter();
         let described = || {
             tonic_reflection::server::Builder::configure()
                 .register_encoded_file_descriptor_set(DESCRIBED)
                 .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
         };
-        let reflection = described().build_v1().ok().map(Other::new);
-        let old_reflection = described().build_v1alpha().ok().map(Other::new);
-        let (health, message_within) = (Other::new(health), Listening::default().message_within);
+        let reflection = described().build_v1().ok().map(TonicService::new);
+        let old_reflection = described().build_v1alpha().ok().map(TonicService::new);
+        let (health, message_within) =
+            (TonicService::new(health), GrpcListenerSettings::default().message_within);
         let refunds = Refunds::Ignored { peer: Ipv4Addr::UNSPECIFIED.into() }; // until its client is known
         let service = Self { rls, health, reflection, old_reflection, message_within, refunds, alive: None };
-        (service, Health(reporter))
+        (service, GrpcHealth(reporter))
     }
 }
 
 /// What health checks are answered.
 #[derive(Clone, Debug)]
-pub struct Health(tonic_health::server::HealthReporter);
+pub struct GrpcHealth(tonic_health::server::HealthReporter);
 
-impl Health {
+impl GrpcHealth {
     /// Answers health checks with SERVING.
     pub async fn serve(&self) {
         for name in ["", PROBED] {

@@ -19,7 +19,7 @@ use http_body_util::BodyExt;
 use prost::Message;
 use tonic::Status;
 
-use crate::lossy;
+use crate::invalid_utf8;
 use crate::wire::RateLimitRequest;
 
 /// The longest message, in bytes. Envoy lets a rejected request pass, so this is many times what long headers can make of a request.
@@ -78,7 +78,7 @@ pub(crate) async fn read(
         return Err(Status::internal("a call has one message, and that is as long as it says"));
     }
     RateLimitRequest::decode(message)
-        .or_else(|error| lossy::decode(message).map_err(|_| error))
+        .or_else(|error| invalid_utf8::decode(message).map_err(|_| error))
         .map_err(|error| Status::internal(format!("the message cannot be read: {error}")))
 }
 

@@ -39,7 +39,7 @@ use http::{HeaderMap, HeaderName, StatusCode, header};
 use ratewright_http::Problem;
 
 use crate::response::ProblemResponse;
-use crate::settings::SharedSettings;
+use crate::settings::SharedServerSettings;
 
 /// The longest accepted token, in bytes.
 const TOKEN_MAX: usize = 1_024;
@@ -79,21 +79,21 @@ pub(crate) struct BehindLoadBalancer;
 pub struct ClientCertified;
 
 /// Adds the access control of an exposed listener: a caller without a token gets 401.
-pub fn guard(routes: Router, settings: SharedSettings) -> Router {
+pub fn guard(routes: Router, settings: SharedServerSettings) -> Router {
     with_check(routes, settings, |access, caller| access.authenticate(caller))
 }
 
 /// Adds the access control of calls that concern other clients, on any listener: an unauthorized caller gets 403.
 pub fn authorized(
     routes: Router,
-    settings: SharedSettings,
+    settings: SharedServerSettings,
     what: &'static str,
     instead: &'static str,
 ) -> Router {
     with_check(routes, settings, move |access, caller| access.authorize(caller, what, instead))
 }
 
-fn with_check<J>(routes: Router, settings: SharedSettings, judge: J) -> Router
+fn with_check<J>(routes: Router, settings: SharedServerSettings, judge: J) -> Router
 where
     J: Fn(&Access, Caller<'_>) -> Result<(), Problem> + Clone + Send + Sync + 'static,
 {

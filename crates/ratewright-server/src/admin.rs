@@ -38,7 +38,7 @@ use crate::url::unknown_policy;
 pub use labels::{Labels, LabelsError};
 use metrics::Format;
 pub use metrics::{Figure, Metrics};
-use params::{AcceptedParams, Params, parse_force};
+use params::{AcceptedAdminParams, AdminParams, parse_force};
 
 /// The state of the admin API.
 pub struct Admin<C> {
@@ -144,8 +144,8 @@ async fn info<C: Clock>(State(admin): State<Arc<Admin<C>>>) -> Response<Body> {
 }
 
 async fn top<C: Clock>(State(admin): State<Arc<Admin<C>>>, request: Request) -> HandlerResult {
-    let Params { policy, n } =
-        Params::parse(request.uri().query().unwrap_or_default(), AcceptedParams::Policy)?;
+    let AdminParams { policy, n } =
+        AdminParams::parse(request.uri().query().unwrap_or_default(), AcceptedAdminParams::Policy)?;
     let telemetry = &admin.telemetry;
     let denied = telemetry.denials().top(policy.as_deref(), n, telemetry.clock().now());
     // A policy that a reload removed may have recent denials.
@@ -156,7 +156,8 @@ async fn top<C: Clock>(State(admin): State<Arc<Admin<C>>>, request: Request) -> 
 }
 
 async fn denials<C: Clock>(State(admin): State<Arc<Admin<C>>>, request: Request) -> HandlerResult {
-    let Params { n, .. } = Params::parse(request.uri().query().unwrap_or_default(), AcceptedParams::Number)?;
+    let AdminParams { n, .. } =
+        AdminParams::parse(request.uri().query().unwrap_or_default(), AcceptedAdminParams::Number)?;
     let recent = admin.telemetry.denials().recent(n);
     Ok(json(StatusCode::OK, &wire::denials(&recent)).map(Body::from))
 }

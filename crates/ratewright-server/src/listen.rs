@@ -35,7 +35,7 @@ use crate::response::add_request_id;
 
 /// Limits and timeouts of connections.
 #[derive(Clone, Copy, Debug)]
-pub struct Listening {
+pub struct HttpListenerSettings {
     /// The most connections; more wait in the operating system's queue.
     pub connections_max: usize,
     /// The most bytes of a request's head, and of a connection's buffers. At least 8 KiB.
@@ -48,7 +48,7 @@ pub struct Listening {
     pub drain_timeout: Duration,
 }
 
-impl Default for Listening {
+impl Default for HttpListenerSettings {
     fn default() -> Self {
         Self {
             connections_max: 10_000,
@@ -64,7 +64,7 @@ impl Default for Listening {
 pub async fn serve(
     socket: TcpListener,
     router: Router,
-    listening: Listening,
+    listening: HttpListenerSettings,
     setup: impl Into<ConnectionSetup>,
     stop: Shutdown,
 ) {
@@ -75,13 +75,13 @@ pub async fn serve(
         write_timeout: listening.read_within,
         drain_timeout: listening.drain_timeout,
     };
-    let Listening { connections_max, head_within: handshake_timeout, .. } = listening;
+    let HttpListenerSettings { connections_max, head_within: handshake_timeout, .. } = listening;
     let listener = Listener::new(options, FixedLimits { connections_max, handshake_timeout }, stop);
     listener.serve(socket, move |accepted| serve_connection(accepted, router.clone(), listening)).await;
 }
 
 /// Serves requests until the client closes the connection or the listener stops.
-async fn serve_connection(accepted: Accepted, router: Router, listening: Listening) {
+async fn serve_connection(accepted: Accepted, router: Router, listening: HttpListenerSettings) {
     let Accepted { stream, client, is_announced, stop } = accepted;
     let client_certified = stream.has_client_certificate().then_some(ClientCertified);
     let behind_load_balancer = is_announced.then_some(BehindLoadBalancer);
@@ -111,7 +111,7 @@ async fn serve_connection(accepted: Accepted, router: Router, listening: Listeni
             Ok(add_request_id(response, uri.path(), &given.unwrap_or_else(new_id)))
         }
     });
-    let stream = ParseErrors::new(stream, ParseErrorResponder { peer: client.ip() });
+    let stream = ParseErrors::new(stream, ProblemResponder { peer: client.ip() });
     let http = http1::Builder::new()
         .timer(HyperTimer::default())
         .header_read_timeout(listening.head_within)
@@ -128,11 +128,11 @@ async fn serve_connection(accepted: Accepted, router: Router, listening: Listeni
 }
 
 /// Responds to requests that hyper cannot parse.
-struct ParseErrorResponder {
+struct ProblemResponder {
     peer: IpAddr,
 }
 
-impl RenderParseError for ParseErrorResponder {
+impl RenderParseError for ProblemResponder {
     fn render(&mut self, status: u16) -> Option<Vec<u8>> {
         let id = new_id();
         ParseErrorLog::report(self.peer, status, &id);
@@ -160,7 +160,8 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let router = Router::new().route("/", get(|| async { "x".repeat(10_000) }));
         let read_within = Duration::from_millis(100);
-        let listening = Listening { connections_max: 1, read_within, ..Listening::default() };
+        let listening =
+            HttpListenerSettings { connections_max: 1, read_within, ..HttpListenerSettings::default() };
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
         let served = tokio::spawn(serve(
             listener,

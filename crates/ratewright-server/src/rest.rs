@@ -45,7 +45,7 @@ use ratewright_http::{CorrelationId, Problem, RateLimitHeaders};
 
 use crate::access::Caller;
 use crate::response::{HandlerResult, ProblemResponse, json, method_not_allowed, not_found};
-use crate::settings::{Settings, SharedSettings};
+use crate::settings::{ServerSettings, SharedServerSettings};
 use bucket_target::BucketTarget;
 use params::{AcceptedParams, Params};
 
@@ -61,7 +61,7 @@ pub struct Rest<S, O, C> {
     /// Decides queries.
     pub limiter: Arc<Limiter<S, O>>,
     /// The current settings.
-    pub settings: SharedSettings,
+    pub settings: SharedServerSettings,
     /// The wall clock, for times in responses.
     pub clock: C,
     /// The gateway's routes and requests in flight, for explanations.
@@ -200,7 +200,7 @@ where
 {
     let settings = api.settings.load_full();
     let ip = client::parse(request.uri().query().unwrap_or_default())?;
-    let client = client::Client::new(ip, &settings.dialect.rules);
+    let client = client::ClientAddress::new(ip, &settings.dialect.rules);
     respond(client.inspect(&api.limiter, &api.gateway, is_listed).await)
 }
 
@@ -252,7 +252,8 @@ where
         Some(id) => Cow::Borrowed(id),
         None => Cow::Owned(format!("{:032x}", fastrand::u128(..))),
     };
-    let decider = decide::Decider { limiter: &api.limiter, settings: &settings, now: begun, id: Some(&id) };
+    let decider =
+        decide::RestDecider { limiter: &api.limiter, settings: &settings, now: begun, id: Some(&id) };
     let result = decider.decide(&query).await?;
     let now = api.clock.now();
     let mut response = result.render(&settings, now, &id);
@@ -273,7 +274,7 @@ where
     let body = body::read(&head.headers, body, BATCH_BODY_MAX).await?;
     let queries = decide::parse_batch(&body)?;
     let id = given_id(&head.headers);
-    let decider = decide::Decider { limiter: &api.limiter, settings: &settings, now: begun, id };
+    let decider = decide::RestDecider { limiter: &api.limiter, settings: &settings, now: begun, id };
     let result = decider.decide_all(&queries).await?;
     respond(decide::render_all(&result))
 }
@@ -290,7 +291,7 @@ where
     let body = body::read(&head.headers, body, BODY_MAX).await?;
     let query = decide::parse(&body)?;
     let now = api.clock.now();
-    let decider = decide::Decider { limiter: &api.limiter, settings: &settings, now, id: None };
+    let decider = decide::RestDecider { limiter: &api.limiter, settings: &settings, now, id: None };
     let explanation = decider.explain(&query, &api.gateway).await?;
     respond(explanation.render())
 }
@@ -327,7 +328,7 @@ async fn openapi() -> Response<Body> {
 /// If the body is invalid.
 pub async fn explanation<S, O>(
     limiter: &Limiter<S, O>,
-    settings: &Settings,
+    settings: &ServerSettings,
     now: ratewright_core::Timestamp,
     gateway: &GatewayView,
     body: &[u8],
@@ -337,7 +338,8 @@ where
     O: Observe,
 {
     let query = decide::parse(body)?;
-    let explanation = decide::Decider { limiter, settings, now, id: None }.explain(&query, gateway).await?;
+    let explanation =
+        decide::RestDecider { limiter, settings, now, id: None }.explain(&query, gateway).await?;
     Ok(serde_json::to_value(&explanation).expect("it contains strings and numbers only"))
 }
 
@@ -347,7 +349,7 @@ fn params(request: &Request, accepted: AcceptedParams) -> Result<Params<'_>, Pro
 }
 
 /// Rejects callers that may not act for other clients.
-fn authorize(request: &Request, settings: &Settings, what: &str, instead: &str) -> Result<(), Problem> {
+fn authorize(request: &Request, settings: &ServerSettings, what: &str, instead: &str) -> Result<(), Problem> {
     settings.access.authorize(Caller::of(request), what, instead)
 }
 

@@ -11,7 +11,7 @@ use crate::access::Access;
 
 /// Settings of the REST and admin listeners.
 #[derive(Debug, Default)]
-pub struct Settings {
+pub struct ServerSettings {
     /// Which identities to trust, and what responses carry.
     pub dialect: Arc<Dialect>,
     /// Which callers are authorized.
@@ -19,11 +19,11 @@ pub struct Settings {
 }
 
 /// The current settings, shared by all listeners.
-pub type SharedSettings = Arc<ArcSwap<Settings>>;
+pub type SharedServerSettings = Arc<ArcSwap<ServerSettings>>;
 
-impl Settings {
+impl ServerSettings {
     /// Settings that can be replaced while listeners use them.
-    pub fn shared(self) -> SharedSettings {
+    pub fn shared(self) -> SharedServerSettings {
         Arc::new(ArcSwap::from_pointee(self))
     }
 }

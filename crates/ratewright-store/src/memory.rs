@@ -34,7 +34,7 @@ use smallvec::SmallVec;
 
 use crate::clock_setback::TimeSeen;
 use crate::settle::{self, Buckets, settle};
-use shard::{BucketChange, Purpose, Shard, Visit};
+use shard::{BucketChange, Shard, Visit, VisitPurpose};
 use siphash::SipHasher;
 use slot::Identity;
 use sync::{Mutex, MutexGuard};
@@ -91,7 +91,7 @@ struct ChargeIt(Demand, Act);
 
 /// What became of a single charge, in plain numbers: they stay in registers, where [`Charged`] with its enums is moved through memory.
 #[derive(Clone, Copy)]
-pub(crate) struct Answer {
+pub(crate) struct PlainCharged {
     /// Zero if it fits at once, the wait if it fits later, `NEVER`.
     wait: u64,
     fits: bool,
@@ -111,7 +111,7 @@ struct Spend(u32);
 struct Measure;
 
 /// Gives back.
-struct GiveBack<'a>(&'a Receipt);
+struct RefundCharge<'a>(&'a Receipt);
 
 impl<C: Clock> MemoryStore<C> {
     /// A store that holds at most `n_keys_max` keys, at least one.
@@ -171,7 +171,7 @@ impl<C: Clock> MemoryStore<C> {
 
     /// Charges the bucket of a key under the only quota of the store.
     #[inline(always)]
-    pub(crate) fn charge_hashed(&self, key: &(impl Hash + ?Sized), quota: &Quota, act: Act) -> Answer {
+    pub(crate) fn charge_hashed(&self, key: &(impl Hash + ?Sized), quota: &Quota, act: Act) -> PlainCharged {
         let (shard, id) = self.locate_hashed(key);
         let demand = Demand { ahead: 0, cost: act.cost(), patience: Micros::ZERO };
         let mut shard = self.shards[shard].0.lock();
@@ -266,7 +266,7 @@ impl<C: Clock> MemoryStore<C> {
     }
 }
 
-impl Answer {
+impl PlainCharged {
     /// The wait of a charge that asks for more than there can ever be.
     const NEVER: u64 = u64::MAX;
 
@@ -296,7 +296,7 @@ impl Answer {
 
 impl Held<'_> {
     /// Visits the bucket of the n-th charge.
-    fn visit<V: Visit>(&mut self, n: usize, charge: &Charge<'_>, visit: V) -> V::Answer {
+    fn visit<V: Visit>(&mut self, n: usize, charge: &Charge<'_>, visit: V) -> V::Output {
         let (shard, id) = self.places[n];
         let locked = self.locked.iter_mut().find(|locked| locked.shard == shard);
         let shard = &mut locked.expect("every shard that a call touches is locked").guard;
@@ -324,35 +324,35 @@ impl Buckets for Held<'_> {
 
 /// What a charge comes to its bucket for.
 #[inline(always)]
-fn purpose(act: Act) -> Purpose {
+fn purpose(act: Act) -> VisitPurpose {
     match act {
-        Act::Take(_) | Act::Try(_) | Act::Record(_) => Purpose::Charge,
-        Act::Look(_) => Purpose::Look,
+        Act::Take(_) | Act::Try(_) | Act::Record(_) => VisitPurpose::Charge,
+        Act::Look(_) => VisitPurpose::Look,
     }
 }
 
 impl Visit for ChargeIt {
-    type Answer = Answer;
+    type Output = PlainCharged;
 
     #[inline(always)]
-    fn purpose(&self) -> Purpose {
+    fn purpose(&self) -> VisitPurpose {
         purpose(self.1)
     }
 
     #[inline(always)]
-    fn visit<B: Bucket>(self, bucket: &mut B, quota: &Quota, now: Timestamp) -> (Self::Answer, BucketChange) {
+    fn visit<B: Bucket>(self, bucket: &mut B, quota: &Quota, now: Timestamp) -> (Self::Output, BucketChange) {
         let charged = bucket.charge(quota, self.0, self.1, now);
         (
-            Answer::new(charged),
+            PlainCharged::new(charged),
             if charged.counted.is_some() { BucketChange::Spent } else { BucketChange::Nothing },
         )
     }
 }
 
 impl Visit for Weigh {
-    type Answer = Fit;
+    type Output = Fit;
 
-    fn purpose(&self) -> Purpose {
+    fn purpose(&self) -> VisitPurpose {
         purpose(self.1)
     }
 
@@ -362,23 +362,23 @@ impl Visit for Weigh {
 }
 
 impl Visit for Spend {
-    type Answer = (u32, Level);
+    type Output = (u32, Level);
 
-    fn purpose(&self) -> Purpose {
-        Purpose::Charge
+    fn purpose(&self) -> VisitPurpose {
+        VisitPurpose::Charge
     }
 
-    fn visit<B: Bucket>(self, bucket: &mut B, quota: &Quota, now: Timestamp) -> (Self::Answer, BucketChange) {
+    fn visit<B: Bucket>(self, bucket: &mut B, quota: &Quota, now: Timestamp) -> (Self::Output, BucketChange) {
         let counted = bucket.spend(quota, self.0, now);
         ((counted, bucket.level(quota, now)), BucketChange::Spent)
     }
 }
 
 impl Visit for Measure {
-    type Answer = Level;
+    type Output = Level;
 
-    fn purpose(&self) -> Purpose {
-        Purpose::Look
+    fn purpose(&self) -> VisitPurpose {
+        VisitPurpose::Look
     }
 
     fn visit<B: Bucket>(self, bucket: &mut B, quota: &Quota, now: Timestamp) -> (Level, BucketChange) {
@@ -386,11 +386,11 @@ impl Visit for Measure {
     }
 }
 
-impl Visit for GiveBack<'_> {
-    type Answer = ();
+impl Visit for RefundCharge<'_> {
+    type Output = ();
 
-    fn purpose(&self) -> Purpose {
-        Purpose::Refund
+    fn purpose(&self) -> VisitPurpose {
+        VisitPurpose::Refund
     }
 
     fn visit<B: Bucket>(self, bucket: &mut B, quota: &Quota, now: Timestamp) -> ((), BucketChange) {
@@ -422,7 +422,7 @@ impl<C: Clock> Store for MemoryStore<C> {
             let now = self.clock.now();
             self.time_seen.note(now);
             if !self.time_seen.is_void(refund.receipt.paid_at) {
-                shard.visit(id, refund.quota, now, GiveBack(&refund.receipt));
+                shard.visit(id, refund.quota, now, RefundCharge(&refund.receipt));
                 n_refunded += 1;
             }
         }

@@ -37,7 +37,7 @@ pub use servers::{Certificates, Servers, ServersError};
 use crate::failover::Peers;
 use crate::settle::Purpose;
 use clock_setback_by_slot::TimesSeen;
-use frame::Answer;
+use frame::DecisionReply;
 use instances::Presence;
 use link::Link;
 use name::Naming;
@@ -74,13 +74,13 @@ pub struct RedisSettings {
 /// ```
 #[derive(Debug)]
 pub struct RedisStore {
-    shared: Arc<Shared>,
+    shared: Arc<RedisStoreInner>,
     presence: Arc<Presence>,
 }
 
 /// Everything a decision needs. Shared, because a decision on several nodes may outlive its caller.
 #[derive(Debug)]
-struct Shared {
+struct RedisStoreInner {
     link: Arc<Link>,
     naming: Naming,
     times_seen: TimesSeen,
@@ -158,16 +158,16 @@ impl RedisStore {
             presence.clone().announce(&link, naming.instances());
         }
         let times_seen = TimesSeen::new(naming.is_tagged);
-        Self { shared: Arc::new(Shared { link, naming, times_seen }), presence }
+        Self { shared: Arc::new(RedisStoreInner { link, naming, times_seen }), presence }
     }
 
     /// The same store without the times it has seen. For tests that each have their own clock.
     #[doc(hidden)]
     #[must_use]
     pub fn anew(&self) -> Self {
-        let Shared { link, naming, .. } = &*self.shared;
+        let RedisStoreInner { link, naming, .. } = &*self.shared;
         let times_seen = TimesSeen::new(naming.is_tagged);
-        let shared = Shared { link: link.clone(), naming: naming.clone(), times_seen };
+        let shared = RedisStoreInner { link: link.clone(), naming: naming.clone(), times_seen };
         Self { shared: Arc::new(shared), presence: self.presence.clone() }
     }
 
@@ -187,7 +187,7 @@ impl RedisStore {
     }
 }
 
-impl Shared {
+impl RedisStoreInner {
     /// Applies charges whose keys are on one node. Returns whether none vetoed, and Redis' reply.
     async fn apply_together(
         &self,
@@ -195,7 +195,7 @@ impl Shared {
         purpose: Purpose,
         standings: &mut Standings,
         until: Instant,
-    ) -> Result<(bool, Answer), StoreError> {
+    ) -> Result<(bool, DecisionReply), StoreError> {
         let packed = frame::pack(charges, purpose, &self.naming);
         let time_seen = self.times_seen.of(packed.keys.first());
         let answer = self.link.ask(packed, until).await?;

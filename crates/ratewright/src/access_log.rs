@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use http::Version;
 use parking_lot::{Condvar, Mutex};
-use ratewright_gateway::{AccessLog, AccessLogEntry};
+use ratewright_gateway::access_log::{AccessLog, AccessLogEntry};
 use serde::{Serialize, Serializer};
 use serde_json::ser::Formatter;
 use tokio::sync::oneshot;

@@ -30,7 +30,7 @@ use std::time::Duration;
 
 use ratewright_core::policy::OnFailure;
 use ratewright_core::{Micros, Policies};
-use ratewright_gateway::{ExplainTokens, Settings};
+use ratewright_gateway::{ExplainTokens, GatewaySettings};
 use ratewright_http::{HeaderStyle, IdentityRules, Problem};
 use ratewright_server::admin::Labels;
 use ratewright_server::{Access, TokenDigest};
@@ -53,7 +53,7 @@ pub(crate) use explain::{explain, explain_envoy};
 use listen::EnabledListeners;
 pub(crate) use listen::{ListenConfig, ListenerConfig};
 pub(crate) use ratewright_config::program::raw_value::{Position, in_file};
-pub(crate) use ratewright_config::program::reference::{reference, schema};
+pub(crate) use ratewright_config::program::schema::{reference, schema};
 pub(crate) use ratewright_config::program::values::{LogDenials, LogFormat};
 pub(crate) use ratewright_config::program::yaml_errors::{closest, describe as describe_yaml_error};
 pub(crate) use ratewright_config::{ConfigError, Environment, SourceFile};
@@ -74,7 +74,7 @@ pub(crate) struct Config {
     /// The policies on requests in flight: the capacity of each is the most at once. No name is in both sets.
     pub(crate) permits: Policies,
     /// The reverse proxy, and where requests go.
-    pub(crate) gateway: Settings,
+    pub(crate) gateway: GatewaySettings,
     /// The rules for Envoy. Their policies are in the rule set.
     pub(crate) envoy: Option<EnvoyConfig>,
     /// True if the file has the section `policies`, even an empty one.
@@ -342,7 +342,7 @@ impl SectionReader<'_> {
                 && context.on_failure == OnFailure::Closed,
             listen: self.listen(file.listen.unwrap_or_default(), enabled),
             stop: self.stop(&file.stop_delay, &file.drain_timeout),
-            gateway: Settings {
+            gateway: GatewaySettings {
                 routes: self.all_routes(routes, raw, [&policies, &permits]),
                 explain_tokens: explain_tokens(&access),
                 ..gateway

@@ -16,7 +16,7 @@ use ratewright_core::{Limiter, Policies};
 use ratewright_listen::{ConnectionSetup, Shutdown, ShutdownPhase};
 use ratewright_rls::wire::Code;
 use ratewright_rls::{
-    GrpcService, HitCounts, Listening, Refunds, Rls, RuleSet, SharedRuleSet, Unmatched, json,
+    GrpcListenerSettings, GrpcService, HitCounts, Refunds, Rls, RuleSet, SharedRuleSet, Unmatched, json,
 };
 use ratewright_store::WallClock;
 use tokio::net::TcpListener;
@@ -65,7 +65,7 @@ impl<O: Observe + 'static> RlsHandle<O> {
     pub(crate) async fn serve(
         &self,
         listener: TcpListener,
-        listening: Listening,
+        listening: GrpcListenerSettings,
         setup: ConnectionSetup,
         stop: Shutdown,
     ) {

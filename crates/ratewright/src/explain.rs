@@ -8,7 +8,7 @@ use anyhow::{Context, anyhow};
 use http::Method;
 use ratewright_core::{Clock as _, Limiter};
 use ratewright_http::Dialect;
-use ratewright_server::{Settings, rest};
+use ratewright_server::{ServerSettings, rest};
 use ratewright_store::{MemoryStore, SystemClock, WallClock};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -129,7 +129,7 @@ fn by_file(config: Config, body: &Value) -> anyhow::Result<Value> {
         .headers(config.answers.fields)
         .problem_type(config.answers.problem_type)
         .unknown_key(None);
-    let settings = Settings { dialect: Arc::new(dialect), access: config.access };
+    let settings = ServerSettings { dialect: Arc::new(dialect), access: config.access };
     let limiter = Limiter::new(config.policies, MemoryStore::new(SystemClock::new(), KEYS_MAX));
     let (routes, permits) = (config.gateway.routes, Arc::new(config.permits));
     let gateway = rest::GatewayView {

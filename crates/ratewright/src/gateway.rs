@@ -10,9 +10,9 @@ use hyper_rustls::ConfigBuilderExt;
 use ratewright_core::decision::Observe;
 use ratewright_core::store::Key;
 use ratewright_core::{Limiter, Policies, Store};
-use ratewright_gateway::{
-    ClientTls, Gateway, GatewayOptions, RequestMetrics, Server, Settings, SharedSnapshot, Snapshot,
-};
+use ratewright_gateway::metrics::RequestMetrics;
+use ratewright_gateway::upstream::{ClientTls, UpstreamServer};
+use ratewright_gateway::{Gateway, GatewayOptions, GatewaySettings, SharedSnapshot, Snapshot};
 use ratewright_http::Dialect;
 use ratewright_listen::{ConnectionSetup, Shutdown};
 use ratewright_store::{SystemClock, WallClock};
@@ -41,7 +41,7 @@ pub(crate) struct GatewayHandle<O> {
 
 impl<O: Observe + 'static> GatewayHandle<O> {
     pub(crate) fn new(
-        settings: Settings,
+        settings: GatewaySettings,
         dialect: Arc<Dialect>,
         policies: Arc<Policies>,
         permits: Policies,
@@ -74,7 +74,7 @@ impl<O: Observe + 'static> GatewayHandle<O> {
     ///
     /// # Errors
     /// If there are none. The routes must not be put in force then.
-    pub(crate) fn trust_for(&self, settings: &Settings) -> anyhow::Result<()> {
+    pub(crate) fn trust_for(&self, settings: &GatewaySettings) -> anyhow::Result<()> {
         if self.is_trusting.load(Ordering::Relaxed) || !needs_trust(settings) {
             return Ok(());
         }
@@ -89,14 +89,14 @@ impl<O: Observe + 'static> GatewayHandle<O> {
     /// Puts new routes in force, together with the policies that they name.
     pub(crate) fn replace(
         &self,
-        settings: Settings,
+        settings: GatewaySettings,
         dialect: Arc<Dialect>,
         policies: Arc<Policies>,
         permits: Policies,
     ) {
         self.permits.swap(permits);
         let routes = settings.routes.inheriting(&self.settings().routes);
-        let settings = Arc::new(Settings { routes, ..settings });
+        let settings = Arc::new(GatewaySettings { routes, ..settings });
         let snapshot = Snapshot { settings, policies, permits: self.permits.policies(), dialect };
         self.snapshot.store(Arc::new(snapshot));
     }
@@ -106,7 +106,7 @@ impl<O: Observe + 'static> GatewayHandle<O> {
         self.permits.policies()
     }
 
-    pub(crate) fn settings(&self) -> Arc<Settings> {
+    pub(crate) fn settings(&self) -> Arc<GatewaySettings> {
         Arc::clone(&self.snapshot.load().settings)
     }
 
@@ -173,9 +173,9 @@ fn tls() -> ConfigBuilder<ClientConfig, WantsVerifier> {
 }
 
 /// True if an upstream's certificate must be verified with the machine's root certificates.
-fn needs_trust(settings: &Settings) -> bool {
+fn needs_trust(settings: &GatewaySettings) -> bool {
     let upstreams = settings.routes.iter().map(|(_, route)| &route.upstream);
     upstreams
         .filter(|upstream| upstream.tls().is_none())
-        .any(|upstream| upstream.servers().any(Server::is_tls))
+        .any(|upstream| upstream.servers().any(UpstreamServer::is_tls))
 }

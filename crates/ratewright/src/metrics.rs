@@ -6,7 +6,7 @@ use std::time::Duration;
 use ratewright_core::Policies;
 use ratewright_core::decision::Observe;
 use ratewright_core::store::Basis;
-use ratewright_gateway::RouteMetrics;
+use ratewright_gateway::metrics::RouteMetrics;
 use ratewright_listen::{ProxyProtocol, Tls};
 use ratewright_rls::{HitCounts, HitsOf, Unmatched};
 use ratewright_server::admin::Figure;

@@ -35,7 +35,7 @@ use ratewright_core::{Clock, Policies, Policy, Timestamp};
 use ratewright_http::Dialect;
 use ratewright_http::jwt::Verifier;
 use ratewright_server::admin::Reloaded;
-use ratewright_server::{Access, Settings};
+use ratewright_server::{Access, ServerSettings};
 use ratewright_store::WallClock;
 use serde_json::Value;
 use tokio::signal::unix::{SignalKind, signal};
@@ -127,7 +127,7 @@ impl JwksTask {
         access: Access,
         answers: AnswersConfig,
         before: Option<&Self>,
-    ) -> anyhow::Result<(Settings, Self)> {
+    ) -> anyhow::Result<(ServerSettings, Self)> {
         let ClientsConfig { rules, jwks } = clients;
         let mut jwks_task = Self::default();
         let mut unknown_key: Option<Arc<dyn Fn() + Send + Sync>> = None;
@@ -152,7 +152,7 @@ impl JwksTask {
                 .problem_type(problem_type)
                 .unknown_key(unknown_key),
         );
-        Ok((Settings { dialect, access }, jwks_task))
+        Ok((ServerSettings { dialect, access }, jwks_task))
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use proptest::prelude::*;
 use ratewright_client::decide::{
-    BodyKind, Cause, Failure, NextStep, Now, Repeat, RequestKind, Seen, State, WaitSource, decide,
+    BodyKind, CallState, Cause, Failure, NextStep, Now, Repeat, RequestKind, Seen, WaitSource, decide,
 };
 use ratewright_client::lane::{Lane, Throttle, Turn};
 use ratewright_client::{Backoff, RetryPolicy};
@@ -64,7 +64,7 @@ proptest! {
         };
         let elapsed = Duration::from_micros(elapsed);
         let request = get();
-        let state = State { request: &request, attempts, budget: 1_000 };
+        let state = CallState { request: &request, attempts, budget: 1_000 };
         let now = Now { elapsed, wall: wall(wall_ms) };
         let seen = Seen::Response(StatusCode::from_u16(status).unwrap(), &headers);
         match decide(&policy, state, seen, now, random) {
@@ -95,7 +95,7 @@ proptest! {
             headers.append(name.parse::<http::HeaderName>().unwrap(), HeaderValue::from_str(value).unwrap());
         }
         let request = get();
-        let state = State { request: &request, attempts: 1, budget: 1_000 };
+        let state = CallState { request: &request, attempts: 1, budget: 1_000 };
         let now = Now { elapsed: Duration::ZERO, wall: wall(0) };
         let seen = Seen::Response(StatusCode::TOO_MANY_REQUESTS, &headers);
         if let NextStep::Retry { at, .. } = decide(&RetryPolicy::default(), state, seen, now, random) {

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use ratewright_client::decide::{
-    BodyKind, Cause, Failure, NextStep, Now, Repeat, RequestKind, Seen, State, WaitSource, decide,
+    BodyKind, CallState, Cause, Failure, NextStep, Now, Repeat, RequestKind, Seen, WaitSource, decide,
 };
 use ratewright_client::lane::{Lane, Throttle, Turn};
 use ratewright_client::{Backoff, RetryPolicy, Why};
@@ -129,7 +129,7 @@ fn decided(case: &Value) -> Value {
         }
     };
     let request = request(&case["request"]);
-    let state = State {
+    let state = CallState {
         request: &request,
         attempts: u32::try_from(case["state"]["attempts"].as_u64().unwrap_or(1)).unwrap(),
         budget: case["state"]["budget"].as_u64().unwrap_or(50_000),

@@ -25,7 +25,7 @@ use crate::quota::Quota;
 /// The charges of one window, oldest first.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct SlidingLog {
-    entries: VecDeque<Entry>,
+    entries: VecDeque<LogEntry>,
     spent: u64,
     /// Twice the limit of the largest quota that has spent here since the log was empty.
     deepest: u32,
@@ -33,7 +33,7 @@ pub struct SlidingLog {
 
 /// What was spent at one instant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Entry {
+struct LogEntry {
     at: Timestamp,
     cost: u32,
 }
@@ -73,11 +73,11 @@ impl SlidingLog {
 
     /// Bytes on the heap for entries.
     pub fn n_bytes(&self) -> usize {
-        self.entries.capacity() * size_of::<Entry>()
+        self.entries.capacity() * size_of::<LogEntry>()
     }
 
     /// How long until an entry leaves.
-    fn leaves_after(quota: &Quota, entry: &Entry, now: Timestamp) -> Micros {
+    fn leaves_after(quota: &Quota, entry: &LogEntry, now: Timestamp) -> Micros {
         entry.at.left_of(quota.window(), now)
     }
 }
@@ -91,7 +91,7 @@ impl Bucket for SlidingLog {
             let cost = self.entries.drain(n_before..).map(|entry| entry.cost).sum();
             match self.entries.back_mut() {
                 Some(newest) if newest.at == now => newest.cost = newest.cost.saturating_add(cost),
-                _ => self.entries.push_back(Entry { at: now, cost }),
+                _ => self.entries.push_back(LogEntry { at: now, cost }),
             }
         }
         // What has left the window has left for good, also if the clock is set back.
@@ -127,7 +127,7 @@ impl Bucket for SlidingLog {
         let counted = match self.entries.back_mut() {
             Some(newest) if now <= newest.at => deepen(&mut newest.cost, cost, quota),
             _ => {
-                let mut entry = Entry { at: now, cost: 0 };
+                let mut entry = LogEntry { at: now, cost: 0 };
                 let counted = deepen(&mut entry.cost, cost, quota);
                 self.entries.extend((counted > 0).then_some(entry));
                 counted

@@ -19,7 +19,7 @@ use crate::query::{Attribute, AttributeName, Query, Select};
 const VIEWS_MAX: usize = 64;
 
 /// An attribute with its several values.
-type Values<'a> = (AttributeName<&'a str>, SmallVec<[&'a str; 5]>);
+type AttributeValues<'a> = (AttributeName<&'a str>, SmallVec<[&'a str; 5]>);
 
 impl Policies {
     /// Selects for each reading of a query.
@@ -60,9 +60,9 @@ pub(crate) fn views<'q>(query: &Query<'q>) -> impl Iterator<Item = SmallVec<[Att
 }
 
 /// The attributes that have one value, and those that have several, with their values.
-fn split<'a>(query: &Query<'a>) -> (SmallVec<[Attribute<'a>; 8]>, SmallVec<[Values<'a>; 2]>) {
+fn split<'a>(query: &Query<'a>) -> (SmallVec<[Attribute<'a>; 8]>, SmallVec<[AttributeValues<'a>; 2]>) {
     let mut single = SmallVec::new();
-    let mut several: SmallVec<[Values<'a>; 2]> = SmallVec::new();
+    let mut several: SmallVec<[AttributeValues<'a>; 2]> = SmallVec::new();
     for attribute in query.attributes {
         let values: SmallVec<[&str; 5]> =
             query.values(&attribute.name).filter(|value| *value != Attribute::REPEATED).collect();

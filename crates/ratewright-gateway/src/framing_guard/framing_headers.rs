@@ -2,8 +2,8 @@
 
 use memchr::memchr;
 
+use crate::header_whitespace::{is_space, trimmed};
 use crate::headers::FramingError;
-use crate::ows::{is_space, trimmed};
 
 /// The framing headers of one head so far.
 #[derive(Clone, Copy, Default, Debug)]

@@ -30,7 +30,7 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0";
 /// Follows messages.
 #[derive(Debug)]
 pub(crate) struct MessageScanner {
-    position: Position,
+    position: ScanPosition,
     /// Bytes until the current head, chunk line or trailer section is too long.
     remaining: usize,
     /// The start of an incomplete line.
@@ -42,7 +42,7 @@ pub(crate) struct MessageScanner {
 
 /// What comes next.
 #[derive(Clone, Copy, Debug)]
-enum Position {
+enum ScanPosition {
     Line(LineKind),
     /// Bytes of a body, and the line after them.
     Bytes {
@@ -91,7 +91,7 @@ struct Line<'a> {
 impl MessageScanner {
     pub(crate) fn new(header_max: usize) -> Self {
         Self {
-            position: Position::Line(LineKind::Request),
+            position: ScanPosition::Line(LineKind::Request),
             remaining: header_max,
             partial_line: SmallVec::new(),
             headers: FramingHeaders::default(),
@@ -114,20 +114,20 @@ impl MessageScanner {
     /// Why nothing more passes.
     pub(crate) fn end(&self) -> Option<ScanEnd> {
         match self.position {
-            Position::End(end) => Some(end),
-            Position::Line(_) | Position::Bytes { .. } | Position::Tunnel => None,
+            ScanPosition::End(end) => Some(end),
+            ScanPosition::Line(_) | ScanPosition::Bytes { .. } | ScanPosition::Tunnel => None,
         }
     }
 
     /// True if everything passes: HTTP/2 or a tunnel.
     pub(super) fn is_passing_through(&self) -> bool {
-        matches!(self.position, Position::Tunnel)
+        matches!(self.position, ScanPosition::Tunnel)
     }
 
     /// Lets everything pass. Fails if bytes have been dropped already.
     pub(super) fn pass_through(&mut self) {
         self.position =
-            if self.end().is_some() { Position::End(ScanEnd::InvalidBody) } else { Position::Tunnel };
+            if self.end().is_some() { ScanPosition::End(ScanEnd::InvalidBody) } else { ScanPosition::Tunnel };
     }
 
     /// Inspects bytes and returns how many pass: all of them, unless [`MessageScanner::end`] gives a reason.
@@ -136,10 +136,10 @@ impl MessageScanner {
         while n_passed < bytes.len() {
             let rest = &bytes[n_passed..];
             n_passed += match self.position {
-                Position::Line(kind) => self.line(kind, rest),
-                Position::Bytes { left, then } => self.bytes(left, then, rest.len()),
-                Position::Tunnel => rest.len(),
-                Position::End(_) => break,
+                ScanPosition::Line(kind) => self.line(kind, rest),
+                ScanPosition::Bytes { left, then } => self.bytes(left, then, rest.len()),
+                ScanPosition::Tunnel => rest.len(),
+                ScanPosition::End(_) => break,
             };
         }
         n_passed
@@ -152,7 +152,7 @@ impl MessageScanner {
                 left
             }
             _ => {
-                self.position = Position::Bytes { left: left - n_there as u64, then };
+                self.position = ScanPosition::Bytes { left: left - n_there as u64, then };
                 n_there
             }
         }
@@ -160,7 +160,7 @@ impl MessageScanner {
 
     /// Starts a new section with this line.
     fn next(&mut self, kind: LineKind) {
-        self.position = Position::Line(kind);
+        self.position = ScanPosition::Line(kind);
         self.remaining = match kind {
             LineKind::Request | LineKind::Header | LineKind::Trailer => self.header_max,
             LineKind::ChunkSize => SIZE_LINE_MAX,
@@ -202,14 +202,14 @@ impl MessageScanner {
         self.remaining -= piece.len();
         if self.remaining == 0 {
             let is_head = matches!(kind, LineKind::Request | LineKind::Header);
-            self.position = Position::End(if is_head { ScanEnd::TooLong } else { ScanEnd::InvalidBody });
+            self.position = ScanPosition::End(if is_head { ScanEnd::TooLong } else { ScanEnd::InvalidBody });
         }
         self.forwardable(piece.len())
     }
 
     /// How many bytes of a line pass: none of a line that makes a body invalid.
     fn forwardable(&self, len: usize) -> usize {
-        if matches!(self.position, Position::End(ScanEnd::InvalidBody)) { 0 } else { len }
+        if matches!(self.position, ScanPosition::End(ScanEnd::InvalidBody)) { 0 } else { len }
     }
 
     /// Moves on after a line.
@@ -220,31 +220,31 @@ impl MessageScanner {
                 match (kind, line.text) {
                     (LineKind::Header, []) => self.end_head(),
                     (_, []) => {}
-                    _ => self.position = Position::Line(LineKind::Header),
+                    _ => self.position = ScanPosition::Line(LineKind::Header),
                 }
             }
             LineKind::Header if line.text.is_empty() => self.end_head(),
             LineKind::Header => self.headers.header(line.text),
             LineKind::Request if line.text.is_empty() => {}
             LineKind::Request if line.text == PREFACE && self.n_heads == 0 => {
-                self.position = Position::Tunnel
+                self.position = ScanPosition::Tunnel
             }
             LineKind::Request => {
                 self.headers.request(line.text);
-                self.position = Position::Line(LineKind::Header);
+                self.position = ScanPosition::Line(LineKind::Header);
             }
             LineKind::ChunkSize | LineKind::ChunkEnd | LineKind::Trailer if !line.is_clean => {
-                self.position = Position::End(ScanEnd::InvalidBody)
+                self.position = ScanPosition::End(ScanEnd::InvalidBody)
             }
             LineKind::ChunkSize => match size(line.text) {
-                None => self.position = Position::End(ScanEnd::InvalidBody),
+                None => self.position = ScanPosition::End(ScanEnd::InvalidBody),
                 Some(0) => self.next(LineKind::Trailer),
-                Some(left) => self.position = Position::Bytes { left, then: LineKind::ChunkEnd },
+                Some(left) => self.position = ScanPosition::Bytes { left, then: LineKind::ChunkEnd },
             },
             LineKind::ChunkEnd if line.text.is_empty() => self.next(LineKind::ChunkSize),
             LineKind::Trailer if line.text.is_empty() => self.next(LineKind::Request),
             LineKind::Trailer if is_trailer(line.text) => {}
-            LineKind::ChunkEnd | LineKind::Trailer => self.position = Position::End(ScanEnd::InvalidBody),
+            LineKind::ChunkEnd | LineKind::Trailer => self.position = ScanPosition::End(ScanEnd::InvalidBody),
         }
     }
 
@@ -252,10 +252,12 @@ impl MessageScanner {
     fn end_head(&mut self) {
         self.n_heads += 1;
         match std::mem::take(&mut self.headers).extent() {
-            Err(framing) => self.position = Position::End(ScanEnd::Rejected(framing)),
+            Err(framing) => self.position = ScanPosition::End(ScanEnd::Rejected(framing)),
             Ok(BodyExtent::Chunks) => self.next(LineKind::ChunkSize),
             Ok(BodyExtent::Bytes(0)) => self.next(LineKind::Request),
-            Ok(BodyExtent::Bytes(left)) => self.position = Position::Bytes { left, then: LineKind::Request },
+            Ok(BodyExtent::Bytes(left)) => {
+                self.position = ScanPosition::Bytes { left, then: LineKind::Request }
+            }
         }
     }
 }
@@ -265,22 +267,22 @@ impl MessageScanner {
 impl MessageScanner {
     /// True inside a body.
     pub(crate) fn is_body(&self) -> bool {
-        matches!(self.position, Position::Bytes { .. })
+        matches!(self.position, ScanPosition::Bytes { .. })
     }
 
     /// True between two messages.
     pub(crate) fn is_between_messages(&self) -> bool {
-        matches!(self.position, Position::Line(LineKind::Request))
+        matches!(self.position, ScanPosition::Line(LineKind::Request))
             && self.partial_line.is_empty()
             && self.remaining == self.header_max
     }
 
     pub(crate) fn is_tunnel(&self) -> bool {
-        matches!(self.position, Position::Tunnel)
+        matches!(self.position, ScanPosition::Tunnel)
     }
 
     pub(crate) fn is_broken(&self) -> bool {
-        matches!(self.position, Position::End(ScanEnd::InvalidBody))
+        matches!(self.position, ScanPosition::End(ScanEnd::InvalidBody))
     }
 }
 

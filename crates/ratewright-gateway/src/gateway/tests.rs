@@ -2,11 +2,11 @@
 
 use super::*;
 use crate::body::Body;
-use crate::route::{Match, Route, Timeouts};
-use crate::routes::Routes;
-use crate::server::Server;
+use crate::route::{HostPolicy, Match, Route, Timeouts};
+use crate::route_table::RouteTable;
+use crate::upstream::UpstreamServer;
 use crate::upstream::{Balance, Health, Protocol, Upstream};
-use crate::{HostPolicy, Settings, Snapshot};
+use crate::{GatewaySettings, Snapshot};
 use http::Response;
 use http::header::UPGRADE;
 use http_body::Body as _;
@@ -35,7 +35,8 @@ impl TestGateway {
     async fn new() -> Self {
         let seen = Seen::default();
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-        let settings = Settings { routes: routes(listener.local_addr().unwrap()), ..Settings::default() };
+        let settings =
+            GatewaySettings { routes: routes(listener.local_addr().unwrap()), ..GatewaySettings::default() };
         tokio::spawn(serve(listener, Arc::clone(&seen)));
         let limiter = Arc::new(Limiter::new(Policies::new(Vec::new()).unwrap(), Arc::default()));
         let permits = PermitLimiter::new(Policies::default());
@@ -53,7 +54,7 @@ impl TestGateway {
             wall: Arc::new(ManualClock::default()),
             client_tls: client_tls(),
             metrics: Arc::default(),
-            access_log: Arc::new(crate::NoAccessLog),
+            access_log: Arc::new(crate::access_log::NoAccessLog),
         };
         let worker = Arc::new(Worker::new(Arc::new(gateway), GatewayOptions::POOL_IDLE_TIMEOUT));
         let (_, stop) = ShutdownTrigger::new();
@@ -87,8 +88,8 @@ impl TestGateway {
     }
 }
 
-fn routes(address: SocketAddr) -> Routes {
-    let servers = vec![Server::parse(&format!("http://{address}")).unwrap()];
+fn routes(address: SocketAddr) -> RouteTable {
+    let servers = vec![UpstreamServer::parse(&format!("http://{address}")).unwrap()];
     let upstream = Upstream::new(servers, Balance::default(), Protocol::default(), Health::default());
     let route = Route {
         id: "all".into(),
@@ -97,12 +98,12 @@ fn routes(address: SocketAddr) -> Routes {
         upstream: Arc::new(upstream),
         timeouts: Timeouts::default(),
         body_max: 1024 * 1024,
-        body_rate_min: Settings::default().body_rate_min,
+        body_rate_min: GatewaySettings::default().body_rate_min,
         host: HostPolicy::default(),
         retries_max: 0,
         cors: None,
     };
-    Routes::new(vec![(Match::default(), route)]).unwrap()
+    RouteTable::new(vec![(Match::default(), route)]).unwrap()
 }
 
 fn client_tls() -> ClientTls {

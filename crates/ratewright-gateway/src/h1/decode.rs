@@ -3,7 +3,7 @@
 use bytes::{Buf, Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 
-use crate::ows::{trimmed, trimmed_end};
+use crate::header_whitespace::{trimmed, trimmed_end};
 
 /// The longest chunk-size or trailer line, in bytes.
 const LINE_MAX: usize = 8 * 1024;

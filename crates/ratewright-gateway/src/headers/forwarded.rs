@@ -60,7 +60,7 @@ const CHAIN_MAX: usize = 4_096;
 #[derive(Clone, Debug)]
 pub struct Hop<'a> {
     /// The peer of the connection.
-    pub peer: &'a Peer,
+    pub peer: &'a ConnectionPeer,
     /// The identified client.
     pub client: IpAddr,
     /// The scheme of the connection.
@@ -71,7 +71,7 @@ pub struct Hop<'a> {
 
 /// The peer of a connection. Its address is rendered once for all requests.
 #[derive(Clone, Debug)]
-pub struct Peer {
+pub struct ConnectionPeer {
     /// The address of the connection.
     pub address: IpAddr,
     text: HeaderValue,
@@ -86,7 +86,7 @@ pub struct ForwardingHeaders {
     host: Option<HeaderValue>,
 }
 
-impl Peer {
+impl ConnectionPeer {
     /// The peer with this address.
     pub fn new(address: IpAddr) -> Self {
         Self { address, text: SmallText::of(address.to_canonical()).value() }

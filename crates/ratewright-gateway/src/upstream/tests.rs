@@ -12,7 +12,7 @@ fn at(seconds: u64) -> Timestamp {
 }
 
 fn upstream(n_servers: u16, balance: Balance) -> Arc<Upstream> {
-    let servers = (0..n_servers).map(|n| Server::parse(&format!("http://h:{}", 1_000 + n)).unwrap());
+    let servers = (0..n_servers).map(|n| UpstreamServer::parse(&format!("http://h:{}", 1_000 + n)).unwrap());
     Arc::new(Upstream::new(servers.collect(), balance, Protocol::Http1, Health::default()))
 }
 
@@ -174,7 +174,8 @@ fn known_servers_keep_their_state_and_new_ones_start_healthy() {
     let old = upstream(2, Balance::RoundRobin);
     eject(&old, 0, at(0));
     let held = old.lease(1, Admission::Healthy);
-    let servers = ["http://h:1001", "http://h:1000", "http://h:9"].map(|url| Server::parse(url).unwrap());
+    let servers =
+        ["http://h:1001", "http://h:1000", "http://h:9"].map(|url| UpstreamServer::parse(url).unwrap());
     let health = Health { eject_for: Micros::from_secs(1), ..Health::default() };
     let new = Upstream::new(servers.into(), Balance::LeastConnections, Protocol::Http2, health);
     let new = new.inheriting(&old);

@@ -7,7 +7,8 @@ use expect_test::{Expect, expect};
 use ratewright_core::query::AttributeName;
 use ratewright_core::quota::{Algorithm, Refill};
 use ratewright_core::{Policy, Quota};
-use ratewright_gateway::{AccessLog, AccessLogEntry, Settings};
+use ratewright_gateway::GatewaySettings;
+use ratewright_gateway::access_log::{AccessLog, AccessLogEntry};
 
 use crate::harness::{ScriptedServer, Setup, TestGateway, route, settings, wait_until};
 
@@ -34,7 +35,7 @@ impl Lines {
 
 async fn logged(server: SocketAddr) -> (TestGateway, Arc<Lines>) {
     let lines = Arc::new(Lines::default());
-    let settings = Settings { has_access_log: true, ..settings(route(&[server])) };
+    let settings = GatewaySettings { has_access_log: true, ..settings(route(&[server])) };
     let log: Arc<dyn AccessLog> = lines.clone();
     (TestGateway::start(Setup { settings, access_log: Some(log), ..Setup::default() }).await, lines)
 }
@@ -100,7 +101,7 @@ async fn the_deciding_policy_is_logged() {
     let server = ScriptedServer::echo().await;
     let lines = Arc::new(Deciding::default());
     let log: Arc<dyn AccessLog> = lines.clone();
-    let settings = Settings { has_access_log: true, ..settings(route(&[server.address])) };
+    let settings = GatewaySettings { has_access_log: true, ..settings(route(&[server.address])) };
     let quota =
         |rate: &str| Quota::new(Algorithm::TokenBucket(Refill::Smooth), rate.parse().unwrap()).unwrap();
     let policies = ["wide", "tight"].map(|name| {
@@ -123,7 +124,7 @@ async fn a_reload_switches_it_on_and_off() {
     let server = ScriptedServer::echo().await;
     let (gateway, lines) = logged(server.address).await;
     for (has_access_log, n) in [(false, 0), (true, 1), (false, 1), (true, 2)] {
-        gateway.reload(Settings { has_access_log, ..settings(route(&[server.address])) });
+        gateway.reload(GatewaySettings { has_access_log, ..settings(route(&[server.address])) });
         assert_eq!(gateway.get("/").await.status, 200);
         assert_eq!(lines.all().len(), n);
     }

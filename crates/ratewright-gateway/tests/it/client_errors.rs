@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use http::Response;
 use http_body_util::BodyExt;
-use ratewright_gateway::{Protocol, Route, Timeouts};
+use ratewright_gateway::Route;
+use ratewright_gateway::route::Timeouts;
+use ratewright_gateway::upstream::Protocol;
 
 use crate::harness::{TestGateway, route_to};
 use crate::hyper_peers::{HyperServer, body};

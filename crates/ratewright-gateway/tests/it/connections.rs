@@ -3,14 +3,14 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use ratewright_gateway::Settings;
+use ratewright_gateway::GatewaySettings;
 
 use crate::harness::{Client, RawResponse, ScriptedServer, Setup, TestGateway, route, settings, wait_until};
 use crate::hyper_peers::{connect, exchange, get};
 
 const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 
-async fn gateway(change: impl FnOnce(&mut Settings)) -> TestGateway {
+async fn gateway(change: impl FnOnce(&mut GatewaySettings)) -> TestGateway {
     let server = ScriptedServer::echo().await;
     let mut settings = settings(route(&[server.address]));
     change(&mut settings);
@@ -26,8 +26,9 @@ async fn exchange_on_new_connection(gateway: &TestGateway) -> Option<RawResponse
 
 #[tokio::test]
 async fn connections_over_the_limit_are_closed_and_slots_are_released() {
-    let per_address: fn(&mut Settings) = |settings| settings.connections_per_address = NonZeroU32::new(3);
-    let in_all: fn(&mut Settings) = |settings| settings.connections_max = NonZeroU32::new(3).unwrap();
+    let per_address: fn(&mut GatewaySettings) =
+        |settings| settings.connections_per_address = NonZeroU32::new(3);
+    let in_all: fn(&mut GatewaySettings) = |settings| settings.connections_max = NonZeroU32::new(3).unwrap();
     for change in [per_address, in_all] {
         let gateway = gateway(change).await;
         let mut clients = Vec::new();

@@ -13,7 +13,9 @@ use http::Method;
 use ratewright_core::query::AttributeName;
 use ratewright_core::quota::{Algorithm, Refill};
 use ratewright_core::{Policy, Quota};
-use ratewright_gateway::{AllowedHeaders, Cors, CorsRules, Match, PathPattern, Route, Routes, Settings};
+use ratewright_gateway::cors::{AllowedHeaders, Cors, CorsRules};
+use ratewright_gateway::route::{Match, PathPattern};
+use ratewright_gateway::{GatewaySettings, Route, RouteTable};
 use ratewright_http::path::Case;
 
 use crate::harness::{Client, ScriptedServer, TestGateway, route, settings, text};
@@ -49,8 +51,8 @@ fn on(path: &str, methods: &[Method]) -> Match {
     Match { paths, methods: methods.to_vec(), ..Match::default() }
 }
 
-fn routes(routes: Vec<(Match, Route)>) -> Settings {
-    Settings { routes: Routes::new(routes).unwrap(), ..Settings::default() }
+fn routes(routes: Vec<(Match, Route)>) -> GatewaySettings {
+    GatewaySettings { routes: RouteTable::new(routes).unwrap(), ..GatewaySettings::default() }
 }
 
 fn bucket(burst: u32) -> Policy {

@@ -4,7 +4,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use http::Request;
-use ratewright_gateway::{Route, Routes, Timeouts};
+use ratewright_gateway::route::Timeouts;
+use ratewright_gateway::{Route, RouteTable};
 use tokio::sync::mpsc;
 
 use crate::harness::{Client, ScriptedServer, Setup, TestGateway, route, settings, text, within};
@@ -159,7 +160,7 @@ async fn interim_responses_are_not_the_response() {
 async fn an_early_http2_response_reaches_a_client_that_still_sends() {
     let server = ScriptedServer::echo().await;
     let mut settings = settings(route(&[server.address]));
-    settings.routes = Routes::default();
+    settings.routes = RouteTable::default();
     let gateway = TestGateway::start(Setup { settings, ..Setup::default() }).await;
     let client = connect(gateway.address).await;
     for n_pieces in [1, 40] {

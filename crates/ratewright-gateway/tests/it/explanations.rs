@@ -5,7 +5,7 @@ use ratewright_core::policy::{Condition, Pattern, Selector};
 use ratewright_core::query::AttributeName;
 use ratewright_core::quota::{Algorithm, Refill};
 use ratewright_core::{Policy, Quota};
-use ratewright_gateway::{ExplainTokens, Settings};
+use ratewright_gateway::{ExplainTokens, GatewaySettings};
 use ratewright_http::{Dialect, IdentityRules, address::Proxies};
 
 use crate::harness::{Client, RawResponse, ScriptedServer, Setup, TestGateway, route, settings, text};
@@ -36,7 +36,7 @@ async fn showing_heads() -> ScriptedServer {
 async fn gateway(server: &ScriptedServer, policies: Vec<Policy>, trusted: &[&str]) -> TestGateway {
     let trusted = trusted.iter().map(|network| network.parse().unwrap()).collect();
     let rules = IdentityRules::default().proxies(Proxies::default().trusted(trusted));
-    let settings = Settings {
+    let settings = GatewaySettings {
         explain_tokens: Some(ExplainTokens::new(|token| token == "s3cret")),
         ..settings(route(&[server.address]))
     };
@@ -90,7 +90,7 @@ async fn the_explain_header_never_reaches_the_upstream_and_needs_a_valid_token()
         assert_eq!(response.headers.get(HEADER), None, "{headers}");
         assert!(!response.text().to_lowercase().contains("explain"), "{headers}: {}", response.text());
     }
-    let closed = Settings { explain_tokens: None, ..Settings::clone(&gateway.settings()) };
+    let closed = GatewaySettings { explain_tokens: None, ..GatewaySettings::clone(&gateway.settings()) };
     gateway.reload(closed);
     let response = send(&gateway, "/", "X-Ratewright-Explain: s3cret\r\n").await;
     assert_eq!((response.status, response.headers.get(HEADER)), (200, None), "no token is configured");

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::Request;
-use ratewright_gateway::{Balance, Health, Protocol, Route, Server, Timeouts, Upstream};
+use ratewright_gateway::route::Timeouts;
+use ratewright_gateway::upstream::{Balance, Health, Protocol, UpstreamServer};
+use ratewright_gateway::{Route, Upstream};
 
 use crate::harness::{Client, ScriptedServer, TestGateway, route, text};
 use crate::hyper_peers::{body, connect, exchange};
@@ -92,7 +94,7 @@ async fn only_upstream_failures_count_against_a_server() {
             client.send(said).await;
         })
         .await;
-        let servers = vec![Server::parse(&format!("http://{}", server.address)).unwrap()];
+        let servers = vec![UpstreamServer::parse(&format!("http://{}", server.address)).unwrap()];
         let health = Health { failures_max: NonZeroU32::MIN, ..Health::default() };
         let upstream = Upstream::new(servers, Balance::RoundRobin, Protocol::Http1, health);
         let gateway = TestGateway::with_route(Route { upstream: Arc::new(upstream), ..route(&[]) }).await;

@@ -9,10 +9,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use ratewright_core::{Limiter, ManualClock, Policies, Policy, Timestamp};
+use ratewright_gateway::access_log::{AccessLog, NoAccessLog};
+use ratewright_gateway::metrics::{RequestMetrics, RouteMetrics};
+use ratewright_gateway::route::{HostPolicy, Match, PathPattern, Timeouts};
+use ratewright_gateway::upstream::{Balance, ClientTls, Health, Protocol, UpstreamServer};
 use ratewright_gateway::{
-    AccessLog, Balance, ClientTls, Gateway, GatewayOptions, Health, HostPolicy, Match, NoAccessLog,
-    PathPattern, Protocol, RequestMetrics, Route, RouteMetrics, Routes, Server, Settings, SharedSnapshot,
-    Snapshot, Timeouts, Upstream,
+    Gateway, GatewayOptions, GatewaySettings, Route, RouteTable, SharedSnapshot, Snapshot, Upstream,
 };
 use ratewright_http::Dialect;
 use ratewright_http::path::Case;
@@ -45,7 +47,7 @@ pub(crate) struct TestGateway {
 pub(crate) struct Setup {
     pub(crate) policies: Vec<Policy>,
     pub(crate) permits: Vec<Policy>,
-    pub(crate) settings: Settings,
+    pub(crate) settings: GatewaySettings,
     pub(crate) dialect: Dialect,
     /// The trusted upstream certificates.
     pub(crate) roots: Option<RootCertStore>,
@@ -66,7 +68,7 @@ pub(crate) fn route(servers: &[SocketAddr]) -> Route {
 
 /// A route that matches everything, to servers with this protocol.
 pub(crate) fn route_to(urls: &[String], protocol: Protocol) -> Route {
-    let servers = urls.iter().map(|url| Server::parse(url).unwrap()).collect();
+    let servers = urls.iter().map(|url| UpstreamServer::parse(url).unwrap()).collect();
     Route {
         id: "all".into(),
         label: "/".into(),
@@ -74,7 +76,7 @@ pub(crate) fn route_to(urls: &[String], protocol: Protocol) -> Route {
         upstream: Arc::new(Upstream::new(servers, Balance::RoundRobin, protocol, Health::default())),
         timeouts: Timeouts::default(),
         body_max: 10_000_000_000,
-        body_rate_min: Settings::default().body_rate_min,
+        body_rate_min: GatewaySettings::default().body_rate_min,
         host: HostPolicy::Keep,
         retries_max: 1,
         cors: None,
@@ -82,10 +84,10 @@ pub(crate) fn route_to(urls: &[String], protocol: Protocol) -> Route {
 }
 
 /// Settings with only this route.
-pub(crate) fn settings(route: Route) -> Settings {
+pub(crate) fn settings(route: Route) -> GatewaySettings {
     let everything = PathPattern::new("/**", Case::Sensitive).unwrap();
     let matched = Match { paths: vec![everything], ..Match::default() };
-    Settings { routes: Routes::new(vec![(matched, route)]).unwrap(), ..Settings::default() }
+    GatewaySettings { routes: RouteTable::new(vec![(matched, route)]).unwrap(), ..GatewaySettings::default() }
 }
 
 impl TestGateway {
@@ -165,12 +167,12 @@ impl TestGateway {
         self.metrics.read().into_iter().map(label).collect::<Vec<_>>().join("; ")
     }
 
-    pub(crate) fn settings(&self) -> Arc<Settings> {
+    pub(crate) fn settings(&self) -> Arc<GatewaySettings> {
         Arc::clone(&self.snapshot.load().settings)
     }
 
     /// Replaces the settings, with the same policies.
-    pub(crate) fn reload(&self, settings: Settings) {
+    pub(crate) fn reload(&self, settings: GatewaySettings) {
         let snapshot = Snapshot { settings: Arc::new(settings), ..Snapshot::clone(&self.snapshot.load()) };
         self.snapshot.store(Arc::new(snapshot));
     }

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use http::{Request, Response};
-use ratewright_gateway::{HostPolicy, Protocol, Route};
+use ratewright_gateway::Route;
+use ratewright_gateway::route::HostPolicy;
+use ratewright_gateway::upstream::Protocol;
 use tokio::task::JoinSet;
 
 use crate::harness::{Client, ScriptedServer, TestGateway, route, route_to, wait_until};

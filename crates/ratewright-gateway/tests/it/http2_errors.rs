@@ -2,7 +2,8 @@
 //! server.
 
 use http::Request;
-use ratewright_gateway::{Protocol, Route};
+use ratewright_gateway::Route;
+use ratewright_gateway::upstream::Protocol;
 
 use crate::harness::{Client, ScriptedServer, TestGateway, route_to};
 use crate::hyper_peers::{ChannelBody, body, connect, exchange, get};

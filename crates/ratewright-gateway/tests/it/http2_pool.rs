@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use http::Response;
-use ratewright_gateway::{Protocol, Route, Timeouts};
+use ratewright_gateway::Route;
+use ratewright_gateway::route::Timeouts;
+use ratewright_gateway::upstream::Protocol;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 

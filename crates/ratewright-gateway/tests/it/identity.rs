@@ -4,7 +4,7 @@ use http::{HeaderName, Method, Request};
 use ratewright_core::query::AttributeName;
 use ratewright_core::quota::{Algorithm, Refill};
 use ratewright_core::{Policy, Quota};
-use ratewright_gateway::Protocol;
+use ratewright_gateway::upstream::Protocol;
 use ratewright_http::{Dialect, IdentityRules};
 
 use crate::harness::{

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use ratewright_gateway::Protocol;
+use ratewright_gateway::upstream::Protocol;
 
 use crate::harness::{ScriptedServer, TestGateway, route, route_to, wait_until};
 use crate::hyper_peers::{connect, get};

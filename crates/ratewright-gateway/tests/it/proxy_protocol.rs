@@ -8,7 +8,8 @@ use std::time::Duration;
 use ratewright_core::query::AttributeName;
 use ratewright_core::quota::{Algorithm, Refill};
 use ratewright_core::{Policy, Quota};
-use ratewright_gateway::{AccessLog, AccessLogEntry, Settings};
+use ratewright_gateway::GatewaySettings;
+use ratewright_gateway::access_log::{AccessLog, AccessLogEntry};
 use ratewright_http::address::Proxies;
 use ratewright_http::{Dialect, IdentityRules};
 use ratewright_listen::{ConnectionSetup, ProxyProtocol, Tls};
@@ -77,7 +78,7 @@ impl ProxiedGateway {
         let policy = Policy::new("each", quota).unwrap().by(&[AttributeName::Ip]);
         let trusted = options.trusted.into_iter().map(|network| network.parse().unwrap()).collect();
         let proxies = Proxies::default().trusted(trusted);
-        let settings = Settings {
+        let settings = GatewaySettings {
             has_access_log: options.access_log.is_some(),
             connections_per_address: options.connections_per_address,
             request_header: options.request_header.unwrap_or(Duration::from_secs(20)),

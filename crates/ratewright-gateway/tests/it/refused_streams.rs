@@ -1,7 +1,8 @@
 //! HTTP/2 upstreams that report that they did not process a request.
 
 use http::{Request, Response};
-use ratewright_gateway::{Protocol, Route};
+use ratewright_gateway::Route;
+use ratewright_gateway::upstream::Protocol;
 
 use crate::harness::{Client, ScriptedServer, TestGateway, route_to};
 use crate::hyper_peers::{ChannelBody, body, connect, exchange};

@@ -8,7 +8,7 @@ use ratewright_core::policy::Selector;
 use ratewright_core::query::AttributeName;
 use ratewright_core::quota::{Algorithm, Refill};
 use ratewright_core::{Policies, Policy, Quota};
-use ratewright_gateway::{Route, Settings, Snapshot};
+use ratewright_gateway::{GatewaySettings, Route, Snapshot};
 
 use crate::harness::{
     RawResponse, ScriptedServer, Setup, TestGateway, route, settings, text, wait_until, within,
@@ -30,7 +30,7 @@ impl File {
         Self { name, server: server.await }
     }
 
-    fn settings(&self) -> Settings {
+    fn settings(&self) -> GatewaySettings {
         let address: SocketAddr = self.server.address;
         settings(Route { policies: vec![self.name.to_owned()], ..route(&[address]) })
     }

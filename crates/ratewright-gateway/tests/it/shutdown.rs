@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use http::Response;
-use ratewright_gateway::Protocol;
+use ratewright_gateway::upstream::Protocol;
 use ratewright_listen::ShutdownPhase;
 
 use crate::harness::{Client, ScriptedServer, TestGateway, route_to, text, wait_until};

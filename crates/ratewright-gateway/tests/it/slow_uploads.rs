@@ -8,7 +8,9 @@ use http::{Request, Response};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::client::conn::http2::SendRequest;
-use ratewright_gateway::{BodyRate, Protocol, Route};
+use ratewright_gateway::Route;
+use ratewright_gateway::route::BodyRate;
+use ratewright_gateway::upstream::Protocol;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 

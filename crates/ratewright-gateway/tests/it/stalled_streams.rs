@@ -10,7 +10,9 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use ratewright_core::query::AttributeName;
 use ratewright_core::quota::{Algorithm, WindowStart};
 use ratewright_core::{Policy, Quota};
-use ratewright_gateway::{Protocol, Route, Settings, Timeouts};
+use ratewright_gateway::route::Timeouts;
+use ratewright_gateway::upstream::Protocol;
+use ratewright_gateway::{GatewaySettings, Route};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
@@ -32,9 +34,9 @@ async fn narrow(
 }
 
 /// Settings with short timeouts.
-fn impatient(route: Route) -> Settings {
+fn impatient(route: Route) -> GatewaySettings {
     let timeouts = Timeouts { idle: Duration::from_millis(200), ..Timeouts::default() };
-    Settings { timeouts, ..settings(Route { timeouts, ..route }) }
+    GatewaySettings { timeouts, ..settings(Route { timeouts, ..route }) }
 }
 
 /// At most ten in flight.
@@ -121,7 +123,7 @@ async fn a_response_that_is_read_arrives_complete() {
 async fn a_connection_with_finished_responses_does_not_wait_for_window() {
     let server = HyperServer::start(|_| async { http::Response::new(body("more than one byte")) }).await;
     let route = route_to(&[server.url()], Protocol::Http1);
-    let settings = Settings { request_header: Duration::from_secs(1), ..impatient(route) };
+    let settings = GatewaySettings { request_header: Duration::from_secs(1), ..impatient(route) };
     let gateway = TestGateway::start(Setup { settings, ..Setup::default() }).await;
     let (client, connection) = narrow(&gateway, 1).await;
     let response = send(&client, get("/")).await;

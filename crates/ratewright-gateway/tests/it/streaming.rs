@@ -1,7 +1,7 @@
 //! Bodies are streamed in both directions, with trailers.
 
 use http::{Request, Response, Version};
-use ratewright_gateway::Protocol;
+use ratewright_gateway::upstream::Protocol;
 use tokio::sync::mpsc;
 
 use crate::harness::{Client, ScriptedServer, TestGateway, route_to, within};

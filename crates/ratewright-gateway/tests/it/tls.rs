@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use http::{Response, Version};
-use ratewright_gateway::{
-    Balance, ClientTls, Health, Match, PathPattern, Protocol, Route, Routes, Settings, Upstream,
-};
+use ratewright_gateway::route::{Match, PathPattern};
+use ratewright_gateway::upstream::{Balance, ClientTls, Health, Protocol};
+use ratewright_gateway::{GatewaySettings, Route, RouteTable, Upstream};
 use ratewright_http::path::Case;
 use ratewright_listen::Tls;
 use rcgen::{CertifiedKey, generate_simple_self_signed};
@@ -87,8 +87,8 @@ async fn an_upstream_may_trust_an_authority_of_its_own() {
         let strange = route_to(&url, protocol);
         let trusting = Arc::new(upstream(&strange).with_tls(ClientTls::with_ca(tls, b"the authority")));
         let trusting = Route { id: "trusting".into(), upstream: trusting, ..strange.clone() };
-        let routes = Routes::new(vec![at("/trusting", trusting), at("/strange", strange)]).unwrap();
-        let settings = Settings { routes, ..Settings::default() };
+        let routes = RouteTable::new(vec![at("/trusting", trusting), at("/strange", strange)]).unwrap();
+        let settings = GatewaySettings { routes, ..GatewaySettings::default() };
         let gateway = TestGateway::start(Setup { settings, ..Setup::default() }).await;
         let mut client = gateway.connect().await;
         for (path, status) in [("/trusting", 200), ("/strange", 502), ("/trusting", 200)] {

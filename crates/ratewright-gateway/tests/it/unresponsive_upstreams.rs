@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use http::{Request, Response};
-use ratewright_gateway::{Protocol, Route, Timeouts};
+use ratewright_gateway::Route;
+use ratewright_gateway::route::Timeouts;
+use ratewright_gateway::upstream::Protocol;
 
 use crate::harness::{Client, ScriptedServer, TestGateway, route_to, wait_until, within};
 use crate::hyper_peers::{HyperServer, body, connect, exchange, get, pieces};

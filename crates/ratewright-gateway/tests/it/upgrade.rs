@@ -7,7 +7,8 @@ use std::time::Duration;
 use ratewright_core::query::AttributeName;
 use ratewright_core::quota::{Algorithm, WindowStart};
 use ratewright_core::{Policy, Quota};
-use ratewright_gateway::{Route, Timeouts};
+use ratewright_gateway::Route;
+use ratewright_gateway::route::Timeouts;
 
 use crate::harness::{Client, ScriptedServer, Setup, TestGateway, route, settings, text, wait_until};
 

@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use http::Response;
 use ratewright_core::Micros;
-use ratewright_gateway::{Balance, Health, Protocol, Route, Server, Timeouts, Upstream};
+use ratewright_gateway::route::Timeouts;
+use ratewright_gateway::upstream::{Balance, Health, Protocol, UpstreamServer};
+use ratewright_gateway::{Route, Upstream};
 
 use crate::harness::{Client, ScriptedServer, TestGateway, route, route_to, text, wait_until};
 use crate::hyper_peers::{HyperServer, body, whole};
@@ -113,7 +115,7 @@ async fn a_recovered_server_is_probed_by_one_request() {
     let address = nobody().await;
     let mut patient = route(&[]);
     let health = Health { failures_max: NonZeroU32::MIN, eject_for: Micros::new(1) };
-    let servers = vec![Server::parse(&format!("http://{address}")).unwrap()];
+    let servers = vec![UpstreamServer::parse(&format!("http://{address}")).unwrap()];
     patient.upstream = Arc::new(Upstream::new(servers, Balance::RoundRobin, Protocol::Http1, health));
     let gateway = TestGateway::with_route(patient).await;
     assert_eq!(gateway.get("/").await.status, 502);
@@ -379,7 +381,7 @@ async fn least_connections_prefers_idle_servers() {
     .await;
     let quick = ScriptedServer::echo().await;
     let urls = [slow.address, quick.address].map(|address| format!("http://{address}"));
-    let servers = urls.iter().map(|url| Server::parse(url).unwrap()).collect();
+    let servers = urls.iter().map(|url| UpstreamServer::parse(url).unwrap()).collect();
     let upstream = Upstream::new(servers, Balance::LeastConnections, Protocol::Http1, Health::default());
     let gateway = TestGateway::with_route(Route { upstream: Arc::new(upstream), ..route(&[]) }).await;
     let mut stuck = gateway.connect().await;

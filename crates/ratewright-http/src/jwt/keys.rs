@@ -26,7 +26,7 @@ pub(super) const SECRET_MIN: usize = 32;
 /// `KeySet::secret`, `KeySet::pem` and `KeySet::jwks` need the feature `jwt`.
 #[derive(Clone, Default)]
 pub struct KeySet {
-    pub(super) keys: Vec<Key>,
+    pub(super) keys: Vec<JwtKey>,
 }
 
 /// How a token is signed.
@@ -87,7 +87,7 @@ pub enum KeyError {
 
 /// A key and its algorithm.
 #[derive(Clone)]
-pub(super) struct Key {
+pub(super) struct JwtKey {
     pub(super) id: Option<String>,
     pub(super) algorithm: TokenAlgorithm,
     pub(super) key: VerifyingKey,
@@ -105,8 +105,8 @@ impl KeySet {
         &self,
         id: Option<&str>,
         algorithm: TokenAlgorithm,
-    ) -> impl Iterator<Item = &Key> {
-        let may_be_meant = move |key: &&Key| match (key.id.as_deref(), id) {
+    ) -> impl Iterator<Item = &JwtKey> {
+        let may_be_meant = move |key: &&JwtKey| match (key.id.as_deref(), id) {
             (Some(known), Some(asked)) => known == asked,
             (None, _) | (_, None) => true,
         };
@@ -120,7 +120,7 @@ impl fmt::Debug for KeySet {
     }
 }
 
-impl Key {
+impl JwtKey {
     /// True if this key signed `message`. The signature is still encoded.
     pub(super) fn signed(&self, message: &[u8], signature: &str) -> bool {
         self.key.signed(self.algorithm, message, signature)

@@ -4,7 +4,7 @@
 use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, KeyAlgorithm, KeyOperations, PublicKeyUse};
 use jsonwebtoken::{Algorithm, DecodingKey, DecodingKeyKind};
 
-use super::keys::{KEYS_MAX, Key, KeyError, KeySet, SECRET_MIN, TokenAlgorithm};
+use super::keys::{JwtKey, KEYS_MAX, KeyError, KeySet, SECRET_MIN, TokenAlgorithm};
 
 /// The shortest RSA modulus: 2048 bits, in bytes.
 const MODULUS_MIN: usize = 256;
@@ -28,7 +28,7 @@ impl KeySet {
             return Err(KeyError::ShortSecret);
         }
         let key = VerifyingKey(DecodingKey::from_secret(secret));
-        Ok(Self { keys: vec![Key { id: None, algorithm: TokenAlgorithm::Hs256, key }] })
+        Ok(Self { keys: vec![JwtKey { id: None, algorithm: TokenAlgorithm::Hs256, key }] })
     }
 
     /// One public key in PEM. The type of the key determines its algorithm.
@@ -45,7 +45,7 @@ impl KeySet {
             .or_else(|_| DecodingKey::from_ed_pem(pem))
             .map_err(|_| KeyError::Unsupported)?;
         let jwk = Jwk::from_decoding_key(&key, None).map_err(|_| KeyError::Unsupported)?;
-        let key = Key::from_jwk(&jwk).ok_or(KeyError::Unsupported)?;
+        let key = JwtKey::from_jwk(&jwk).ok_or(KeyError::Unsupported)?;
         Ok(Self { keys: vec![key] })
     }
 
@@ -60,7 +60,7 @@ impl KeySet {
         if n_keys > KEYS_MAX {
             return Err(KeyError::TooMany { n_keys });
         }
-        let usable = |key| Key::from_jwk(&serde_json::from_value(key).ok()?);
+        let usable = |key| JwtKey::from_jwk(&serde_json::from_value(key).ok()?);
         let keys: Vec<_> = keys.into_iter().filter_map(usable).collect();
         if keys.is_empty() { Err(KeyError::NoneUsable { n_keys }) } else { Ok(Self { keys }) }
     }
@@ -73,7 +73,7 @@ impl VerifyingKey {
     }
 }
 
-impl Key {
+impl JwtKey {
     /// A public key for signatures, of a supported kind and size.
     fn from_jwk(jwk: &Jwk) -> Option<Self> {
         let algorithm = algorithm_of(&jwk.algorithm)?;

@@ -8,14 +8,14 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::slots::ConnectionSlot;
-use super::{ClientStream, Incoming, Shared, Socket};
+use super::{ClientStream, Incoming, ListenerInner, Socket};
 use crate::connection_setup::ConnectionSetup;
 use crate::shutdown::Shutdown;
 use crate::write_timeout::WriteTimeout;
 
 /// Accepted connections, to be served by one runtime.
 pub struct ConnectionQueue {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<ListenerInner>,
     pub(super) receiver: mpsc::UnboundedReceiver<Incoming>,
 }
 
@@ -34,7 +34,7 @@ pub struct Accepted {
 
 /// The connections that a runtime serves, each in its own task.
 pub(super) struct Connections<H> {
-    shared: Arc<Shared>,
+    shared: Arc<ListenerInner>,
     handler: Arc<H>,
     tasks: JoinSet<()>,
 }
@@ -66,7 +66,7 @@ where
     H: Fn(Accepted) -> F + Send + Sync + 'static,
     F: Future<Output = ()> + Send + 'static,
 {
-    pub(super) fn new(shared: Arc<Shared>, handler: H) -> Self {
+    pub(super) fn new(shared: Arc<ListenerInner>, handler: H) -> Self {
         Self { shared, handler: Arc::new(handler), tasks: JoinSet::new() }
     }
 
@@ -94,7 +94,7 @@ where
     }
 }
 
-impl Shared {
+impl ListenerInner {
     /// Prepares a connection for HTTP. None: it failed, or the listener stops.
     async fn prepare(
         &self,

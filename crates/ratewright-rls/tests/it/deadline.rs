@@ -9,7 +9,7 @@ use ratewright_core::query::Entrypoint;
 use ratewright_core::store::{Basis, Charge, Key, Refund, Standing, Standings};
 use ratewright_listen::Shutdown;
 use ratewright_rls::wire::{RateLimitDescriptor, RateLimitRequest, RateLimitResponse};
-use ratewright_rls::{Compat, GrpcService, Listening, Refunds, Refusal, RlsSettings, serve};
+use ratewright_rls::{Compat, GrpcListenerSettings, GrpcService, Refunds, Refusal, RlsSettings, serve};
 use ratewright_rls_rules::Descriptor;
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, oneshot};
@@ -280,7 +280,7 @@ async fn a_call_is_answered_before_its_corrections_and_a_stop_waits_for_them() {
     let (service, health) = GrpcService::new(rls.clone());
     let (stop, stopped) = oneshot::channel::<()>();
     let stopped = Shutdown::when(async { stopped.await.unwrap_or_default() });
-    let served = tokio::spawn(serve(listener, service, Listening::default(), None, stopped));
+    let served = tokio::spawn(serve(listener, service, GrpcListenerSettings::default(), None, stopped));
     let channel = Channel::from_shared(format!("http://{address}")).unwrap().connect_lazy();
     let open = Open { address, channel, health, stop, served };
 

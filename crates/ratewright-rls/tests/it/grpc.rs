@@ -15,7 +15,7 @@ use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use ratewright_listen::Shutdown;
 use ratewright_rls::wire::{Code, RateLimitDescriptor, RateLimitRequest, RateLimitResponse};
-use ratewright_rls::{GrpcService, Health, Listening, RlsSettings, serve};
+use ratewright_rls::{GrpcHealth, GrpcListenerSettings, GrpcService, RlsSettings, serve};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, oneshot};
@@ -35,12 +35,12 @@ use crate::world::{World, limit, of};
 pub(crate) struct Open {
     pub(crate) address: SocketAddr,
     pub(crate) channel: Channel,
-    pub(crate) health: Health,
+    pub(crate) health: GrpcHealth,
     pub(crate) stop: oneshot::Sender<()>,
     pub(crate) served: JoinHandle<()>,
 }
 
-async fn open(listening: Listening) -> Open {
+async fn open(listening: GrpcListenerSettings) -> Open {
     let world = World::new(&[limit("client", "", 2, "minute")], RlsSettings::default());
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -114,7 +114,7 @@ async fn status_of(answer: Response<Incoming>) -> String {
 
 #[tokio::test]
 async fn a_client_is_limited_over_grpc() {
-    let open = open(Listening::default()).await;
+    let open = open(GrpcListenerSettings::default()).await;
     for code in [Code::Ok, Code::Ok, Code::OverLimit, Code::OverLimit] {
         let answer = open.ask("shop").await.unwrap();
         assert_eq!((answer.overall_code(), answer.statuses.len()), (code, 1));
@@ -130,7 +130,7 @@ async fn a_client_is_limited_over_grpc() {
 
 #[tokio::test]
 async fn probes_are_told_whether_calls_should_come() {
-    let open = open(Listening::default()).await;
+    let open = open(GrpcListenerSettings::default()).await;
     open.health.serve().await;
     for name in ["", "ratelimit"] {
         assert_eq!(open.health(name).await.unwrap(), ServingStatus::Serving);
@@ -143,7 +143,7 @@ async fn probes_are_told_whether_calls_should_come() {
 /// Tools ask what there is, the older ones by an older name.
 #[tokio::test]
 async fn reflection_tells_which_services_there_are() {
-    let open = open(Listening::default()).await;
+    let open = open(GrpcListenerSettings::default()).await;
     for path in [
         "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
         "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
@@ -166,7 +166,7 @@ async fn reflection_tells_which_services_there_are() {
 #[tokio::test]
 async fn a_connection_that_is_old_is_told_to_go() {
     let age_max = Some(Duration::from_secs(1));
-    let open = open(Listening { age_max, ..Listening::default() }).await;
+    let open = open(GrpcListenerSettings { age_max, ..GrpcListenerSettings::default() }).await;
     let stream = TcpStream::connect(open.address).await.unwrap();
     let shaken = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await;
     let (_sender, connection): (http2::SendRequest<String>, _) = shaken.unwrap();
@@ -179,7 +179,9 @@ async fn a_connection_that_is_old_is_told_to_go() {
 #[tokio::test]
 async fn who_says_nothing_does_not_keep_its_place() {
     let hands_within = Duration::from_secs(1);
-    let open = open(Listening { hands_within, connections_max: 1, ..Listening::default() }).await;
+    let open =
+        open(GrpcListenerSettings { hands_within, connections_max: 1, ..GrpcListenerSettings::default() })
+            .await;
     for beginning in ["", "PRI * HTTP"] {
         let mut silent = TcpStream::connect(open.address).await.unwrap();
         silent.write_all(beginning.as_bytes()).await.unwrap();
@@ -193,7 +195,7 @@ async fn who_says_nothing_does_not_keep_its_place() {
 /// Bodies that are no call: they get an answer, and the connection stays.
 #[tokio::test]
 async fn what_is_no_call_is_refused_and_the_connection_stays() {
-    let open = open(Listening::default()).await;
+    let open = open(GrpcListenerSettings::default()).await;
     let mut sender = plain::<Full<Bytes>>(open.address).await;
     let long = [&[0, 0xff, 0xff, 0xff, 0xff][..], &vec![0; 2 * 1024 * 1024]].concat();
     for (body, status) in [
@@ -216,7 +218,7 @@ async fn what_is_no_call_is_refused_and_the_connection_stays() {
 /// Envoy copies headers of any bytes into descriptors. Rejected, such a request would pass uncounted.
 #[tokio::test]
 async fn a_value_that_is_not_utf8_is_counted() {
-    let open = open(Listening::default()).await;
+    let open = open(GrpcListenerSettings::default()).await;
     let mut sender = plain::<Full<Bytes>>(open.address).await;
     // `RateLimitRequest { domain: "shop", descriptors: [{ entries: [{ key: "client", value: … }] }] }`
     let call = |byte: u8| {
@@ -243,7 +245,7 @@ async fn a_value_that_is_not_utf8_is_counted() {
 #[tokio::test]
 async fn a_message_must_come_in_time_in_however_many_pieces() {
     let message_within = Duration::from_secs(1);
-    let open = open(Listening { message_within, ..Listening::default() }).await;
+    let open = open(GrpcListenerSettings { message_within, ..GrpcListenerSettings::default() }).await;
     let mut sender = plain::<Pieces>(open.address).await;
     let pieces = || stream::iter(MESSAGE.chunks(1).map(|byte| Ok(Frame::data(Bytes::from_static(byte)))));
     let whole: Pieces = StreamBody::new(Box::pin(pieces()));
@@ -260,7 +262,9 @@ async fn a_message_must_come_in_time_in_however_many_pieces() {
 async fn a_client_that_does_not_answer_a_ping_is_disconnected() {
     let keep_alive_every = Some(Duration::from_millis(20));
     let keep_alive_within = Duration::from_millis(20);
-    let open = open(Listening { keep_alive_every, keep_alive_within, ..Listening::default() }).await;
+    let open =
+        open(GrpcListenerSettings { keep_alive_every, keep_alive_within, ..GrpcListenerSettings::default() })
+            .await;
     let mut deaf = TcpStream::connect(open.address).await.unwrap();
     deaf.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await.unwrap();
     let mut said = Vec::new();
@@ -273,7 +277,7 @@ async fn a_client_that_does_not_answer_a_ping_is_disconnected() {
 /// InlineExecutor that come together are answered together, and each of them is answered.
 #[tokio::test]
 async fn calls_at_once_are_all_answered() {
-    let open = open(Listening::default()).await;
+    let open = open(GrpcListenerSettings::default()).await;
     let inline_executor = (0..200).map(|_| open.ask("shop"));
     let answers = futures_util::future::join_all(inline_executor).await;
     let n_allowed =
@@ -283,7 +287,7 @@ async fn calls_at_once_are_all_answered() {
 
 #[tokio::test]
 async fn a_stop_ends_it() {
-    let open = open(Listening::default()).await;
+    let open = open(GrpcListenerSettings::default()).await;
     open.ask("shop").await.unwrap();
     let Open { stop, served, .. } = open;
     stop.send(()).unwrap();
@@ -293,7 +297,7 @@ async fn a_stop_ends_it() {
 /// The door closes for new connections, and waits for a message of which half has come.
 #[tokio::test]
 async fn a_call_under_way_at_a_stop_is_answered() {
-    let open = open(Listening::default()).await;
+    let open = open(GrpcListenerSettings::default()).await;
     let mut sender = plain::<Pieces>(open.address).await;
     let (more, rest) = mpsc::unbounded_channel::<&'static [u8]>();
     let pieces = stream::unfold(rest, async |mut rest| {

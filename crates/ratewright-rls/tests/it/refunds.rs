@@ -10,7 +10,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use prost::Message;
 use ratewright_listen::{ConnectionSetup, ProxyProtocol, Shutdown, Tls};
 use ratewright_rls::wire::{RateLimitDescriptor, RateLimitRequest, RateLimitResponse};
-use ratewright_rls::{GrpcService, Listening, Refunds, RlsSettings, serve};
+use ratewright_rls::{GrpcListenerSettings, GrpcService, Refunds, RlsSettings, serve};
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -57,7 +57,7 @@ async fn connect(address: IpAddr, setup: impl Into<ConnectionSetup>) -> TcpStrea
     let address = listener.local_addr().unwrap();
     let (service, _health) = GrpcService::new(world.rls);
     let stop = Shutdown::when(std::future::pending());
-    tokio::spawn(serve(listener, service, Listening::default(), setup.into(), stop));
+    tokio::spawn(serve(listener, service, GrpcListenerSettings::default(), setup.into(), stop));
     let stream = TcpStream::connect(address).await.unwrap();
     assert_eq!(stream.local_addr().unwrap().ip(), address.ip());
     stream

@@ -13,7 +13,7 @@ const N_MAX: usize = 1_000;
 
 /// The parameters that a call takes.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum AcceptedParams {
+pub(super) enum AcceptedAdminParams {
     /// `n`.
     Number,
     /// `n` and `policy`.
@@ -22,19 +22,19 @@ pub(super) enum AcceptedParams {
 
 /// The parameters of a call.
 #[derive(PartialEq, Eq, Debug)]
-pub(super) struct Params {
+pub(super) struct AdminParams {
     pub(super) policy: Option<String>,
     pub(super) n: usize,
 }
 
-impl Params {
+impl AdminParams {
     /// Parses a URL's query: every parameter at most once, and no others. An empty policy means all.
-    pub(super) fn parse(query: &str, accepts: AcceptedParams) -> Result<Self, Problem> {
+    pub(super) fn parse(query: &str, accepts: AcceptedAdminParams) -> Result<Self, Problem> {
         let (mut policy, mut n) = (None, None);
         for (name, value) in pairs(query) {
             match name {
                 "n" => once(&mut n, parse_n(&decode("n", value)?)?, "n")?,
-                "policy" if accepts == AcceptedParams::Policy => {
+                "policy" if accepts == AcceptedAdminParams::Policy => {
                     once(&mut policy, parse_policy(decode("policy", value)?.into_owned())?, "policy")?;
                 }
                 _ => return Err(unknown(name, accepts.known())),
@@ -44,7 +44,7 @@ impl Params {
     }
 }
 
-impl AcceptedParams {
+impl AcceptedAdminParams {
     fn known(self) -> &'static str {
         match self {
             Self::Number => "n",
@@ -90,16 +90,19 @@ mod tests {
 
     #[test]
     fn parameters_are_parsed_or_rejected() {
-        let all = Params { policy: None, n: N_DEFAULT };
-        assert_eq!(Params::parse("", AcceptedParams::Policy), Ok(all));
-        assert_eq!(Params::parse("policy=&n=5", AcceptedParams::Policy), Ok(Params { policy: None, n: 5 }));
-        let login = Params { policy: Some("login".to_owned()), n: N_DEFAULT };
-        assert_eq!(Params::parse("policy=log%69n", AcceptedParams::Policy), Ok(login));
+        let all = AdminParams { policy: None, n: N_DEFAULT };
+        assert_eq!(AdminParams::parse("", AcceptedAdminParams::Policy), Ok(all));
+        assert_eq!(
+            AdminParams::parse("policy=&n=5", AcceptedAdminParams::Policy),
+            Ok(AdminParams { policy: None, n: 5 })
+        );
+        let login = AdminParams { policy: Some("login".to_owned()), n: N_DEFAULT };
+        assert_eq!(AdminParams::parse("policy=log%69n", AcceptedAdminParams::Policy), Ok(login));
         let long = format!("policy={}", "x".repeat(65));
         for bad in ["n=0", "n=-1", "n=1001", "n=", "n=1&n=1", "m=1", &long] {
-            assert!(Params::parse(bad, AcceptedParams::Policy).is_err(), "{bad}");
+            assert!(AdminParams::parse(bad, AcceptedAdminParams::Policy).is_err(), "{bad}");
         }
-        assert!(Params::parse("policy=login", AcceptedParams::Number).is_err());
+        assert!(AdminParams::parse("policy=login", AcceptedAdminParams::Number).is_err());
     }
 
     #[test]

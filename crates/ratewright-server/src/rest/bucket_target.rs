@@ -22,7 +22,7 @@ use smallvec::SmallVec;
 use super::params::{AcceptedParams, Params, PolicyRef};
 use super::{authorize, peer};
 use crate::key::{self, Escaped};
-use crate::settings::Settings;
+use crate::settings::ServerSettings;
 use crate::url::{bad, quoted, unknown_policy};
 
 /// The policy and key that a call concerns.
@@ -48,7 +48,7 @@ impl<'a> BucketTarget<'a> {
         request: &Request,
         params: &'a Params<'a>,
         accepted: AcceptedParams,
-        settings: &Settings,
+        settings: &ServerSettings,
         policies: &'a Policies,
         now: Timestamp,
     ) -> Result<Self, Problem> {
@@ -311,7 +311,7 @@ fn caller_attributes<'a>(
     policy: &Policy,
     policies: &'a Policies,
     request: &Request,
-    settings: &Settings,
+    settings: &ServerSettings,
     now: Timestamp,
 ) -> Result<(KeyAttributes<'a>, Option<IpAddr>), Problem> {
     let mut parts = http::Request::new(()).into_parts().0;

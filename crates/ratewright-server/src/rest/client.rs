@@ -38,7 +38,7 @@ pub type IsListed = fn(&Policy) -> bool;
 const AT_ONCE: usize = 50;
 
 /// A client address.
-pub(super) struct Client {
+pub(super) struct ClientAddress {
     ip: IpAddr,
     facts: Facts<'static>,
 }
@@ -101,7 +101,7 @@ fn parse_ip(text: &str) -> Result<IpAddr, Problem> {
     })
 }
 
-impl Client {
+impl ClientAddress {
     pub(super) fn new(ip: IpAddr, rules: &IdentityRules) -> Self {
         let mut facts = Facts::default();
         facts.set_address(ip, rules);

@@ -33,7 +33,7 @@ use super::openapi;
 use super::receipt;
 use super::wire::{CORRELATION_ID, message};
 use crate::response::json;
-use crate::settings::Settings;
+use crate::settings::ServerSettings;
 use crate::url::unknown_policy_detail;
 use client_facts::ClientFacts;
 pub(super) use explain::Explanation;
@@ -166,9 +166,9 @@ pub(super) fn parse_batch(body: &[u8]) -> Result<Vec<DecideRequest<'_>>, Problem
 }
 
 /// Decides queries.
-pub(super) struct Decider<'a, S, O> {
+pub(super) struct RestDecider<'a, S, O> {
     pub(super) limiter: &'a Limiter<S, O>,
-    pub(super) settings: &'a Settings,
+    pub(super) settings: &'a ServerSettings,
     pub(super) now: Timestamp,
     /// The id of the call.
     pub(super) id: Option<&'a str>,
@@ -181,7 +181,7 @@ pub(super) struct DecidedQuery {
     receipt: Option<String>,
 }
 
-impl<S, O> Decider<'_, S, O>
+impl<S, O> RestDecider<'_, S, O>
 where
     S: Store<Error = Infallible>,
     O: Observe,
@@ -246,7 +246,7 @@ impl DecideRequest<'_> {
     }
 
     /// Rejects a path that is too long, and unknown policies; `location` is the query's position in a batch.
-    fn check(&self, policies: &Policies, settings: &Settings, location: &str) -> Result<(), Problem> {
+    fn check(&self, policies: &Policies, settings: &ServerSettings, location: &str) -> Result<(), Problem> {
         self.attributes.0.check(&settings.dialect.rules, location)?;
         let is_known = |name: &str| policies.named(name).is_some() && Algorithm::named(name).is_none();
         let Some(unknown) = self.policies.iter().find(|name| !is_known(name)) else { return Ok(()) };
@@ -266,7 +266,7 @@ pub(super) fn render_all(outcomes: &[DecidedQuery]) -> Response<String> {
 
 impl DecidedQuery {
     /// Renders the decision, with the request's id.
-    pub(super) fn render(self, settings: &Settings, now: Timestamp, id: &str) -> Response<String> {
+    pub(super) fn render(self, settings: &ServerSettings, now: Timestamp, id: &str) -> Response<String> {
         let response_body = DecideResponse::of(&self.decision, self.receipt);
         let mut response = match self.decision.verdict() {
             Verdict::Allow => json(StatusCode::OK, &response_body),

@@ -172,7 +172,7 @@ fn call(id: &str, summary: &str, parameters: &[Value], body: Option<Value>, resp
 
 /// The parameters that select a bucket.
 fn bucket_params() -> Vec<Value> {
-    let names = params::Algorithm::ALL.map(params::Algorithm::name);
+    let names = params::ApiAlgorithm::ALL.map(params::ApiAlgorithm::name);
     vec![
         json!({ "name": "algorithm", "in": "query", "description": "The algorithm of the ad hoc bucket. Default: TOKEN_BUCKET.",
                 "schema": { "type": "string", "enum": names } }),

@@ -12,7 +12,7 @@ pub(super) const KEY_MAX: usize = 1_024;
 
 /// An algorithm, with its name in this API, in the order of the core.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) enum Algorithm {
+pub(super) enum ApiAlgorithm {
     #[default]
     TokenBucket,
     LeakyBucket,
@@ -36,7 +36,7 @@ pub(super) enum AcceptedParams {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum PolicyRef<'a> {
     /// The policy behind the algorithm's ad hoc keys.
-    AdHoc(Algorithm),
+    AdHoc(ApiAlgorithm),
     /// A policy of the policy file.
     Policy(Cow<'a, str>),
 }
@@ -49,7 +49,7 @@ pub(super) struct Params<'a> {
     pub(super) permits: NonZeroU32,
 }
 
-impl Algorithm {
+impl ApiAlgorithm {
     pub(super) const ALL: [Self; 5] = [
         Self::TokenBucket,
         Self::LeakyBucket,
@@ -137,9 +137,9 @@ impl<'a> Params<'a> {
     }
 }
 
-fn parse_algorithm(text: &str) -> Result<Algorithm, Problem> {
-    Algorithm::named(text).ok_or_else(|| {
-        let names = Algorithm::ALL.map(Algorithm::name).join(", ");
+fn parse_algorithm(text: &str) -> Result<ApiAlgorithm, Problem> {
+    ApiAlgorithm::named(text).ok_or_else(|| {
+        let names = ApiAlgorithm::ALL.map(ApiAlgorithm::name).join(", ");
         bad("algorithm", format!("unknown algorithm {}; use one of {names}", quoted(text)))
     })
 }
@@ -191,11 +191,11 @@ mod tests {
         let params =
             Params::parse("algorithm=fixed_window&key=user%3A1+a%C3%A9&permits=7", AcceptedParams::Permits)
                 .unwrap();
-        assert_eq!(params.policy_ref, PolicyRef::AdHoc(Algorithm::FixedWindow));
+        assert_eq!(params.policy_ref, PolicyRef::AdHoc(ApiAlgorithm::FixedWindow));
         assert_eq!(params.key.as_deref(), Some("user:1 aé"));
         assert_eq!(params.permits.get(), 7);
         let none = Params {
-            policy_ref: PolicyRef::AdHoc(Algorithm::TokenBucket),
+            policy_ref: PolicyRef::AdHoc(ApiAlgorithm::TokenBucket),
             key: None,
             permits: NonZeroU32::MIN,
         };
@@ -227,10 +227,10 @@ mod tests {
 
     #[test]
     fn the_names_are_those_of_the_core_in_capitals() {
-        for algorithm in Algorithm::ALL {
+        for algorithm in ApiAlgorithm::ALL {
             assert_eq!(algorithm.policy(), algorithm.name().to_lowercase());
             let model = ratewright_core::quota::Algorithm::named(algorithm.policy()).unwrap();
-            assert_eq!(Algorithm::of(model), algorithm);
+            assert_eq!(ApiAlgorithm::of(model), algorithm);
         }
     }
 

@@ -74,7 +74,7 @@ struct ReceiptCharge {
 /// The charges of a decision.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Receipt {
+pub(super) struct DecisionReceipt {
     /// Identifies the receipt.
     #[serde(rename = "i")]
     id: u64,
@@ -94,7 +94,7 @@ static INSTANCE: LazyLock<u64> = LazyLock::new(|| fastrand::u64(..));
 
 impl UsedReceipts {
     /// True if the receipt was not refunded before. Marks it as refunded.
-    pub(super) fn admit(&self, receipt: &Receipt) -> bool {
+    pub(super) fn admit(&self, receipt: &DecisionReceipt) -> bool {
         let (known, order) = &mut *self.0.lock();
         if !known.insert(receipt.id) {
             return false;
@@ -132,22 +132,23 @@ pub(super) fn of(decision: &Decision, query: &Query<'_>) -> Option<String> {
         return None;
     }
     let text =
-        serde_json::to_string(&Receipt { id: fastrand::u64(..), instance: *INSTANCE, charges }).ok()?;
+        serde_json::to_string(&DecisionReceipt { id: fastrand::u64(..), instance: *INSTANCE, charges })
+            .ok()?;
     Some(BASE64_URL_SAFE_NO_PAD.encode(text))
 }
 
 /// Parses a refund request.
-pub(super) fn parse(body: &[u8]) -> Result<Receipt, Problem> {
+pub(super) fn parse(body: &[u8]) -> Result<DecisionReceipt, Problem> {
     let RefundRequest { receipt } = body::parse(body)?;
     let receipt = Some(receipt)
         .filter(|receipt| receipt.len() <= RECEIPT_MAX)
         .and_then(|receipt| BASE64_URL_SAFE_NO_PAD.decode(receipt).ok())
-        .and_then(|text| serde_json::from_slice::<Receipt>(&text).ok())
+        .and_then(|text| serde_json::from_slice::<DecisionReceipt>(&text).ok())
         .filter(|receipt| receipt.charges.len() <= CHARGES_MAX);
     receipt.ok_or_else(invalid_receipt)
 }
 
-impl Receipt {
+impl DecisionReceipt {
     /// The charges that this instance can refund: without those in another instance's memory.
     pub(super) fn paid(&self) -> Result<Vec<PaidCharge<'_>>, Problem> {
         let paid = self.charges.iter().map(|charge| charge.paid(self.id).ok_or_else(invalid_receipt));

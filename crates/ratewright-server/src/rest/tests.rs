@@ -23,17 +23,17 @@ async fn ask(api: &Router, from: &str, method: Method, call: &str) -> (u16, serd
 }
 
 fn api() -> Router {
-    api_with(Settings::default())
+    api_with(ServerSettings::default())
 }
 
-fn api_with(settings: Settings) -> Router {
+fn api_with(settings: ServerSettings) -> Router {
     let quota = Quota::new(Algorithm::TokenBucket(Refill::Smooth), "5/h".parse().unwrap()).unwrap();
     let policy =
         Policy::new("token_bucket", quota).unwrap().with_selector(Selector::Named).by(&[AttributeName::Key]);
     api_of(vec![policy], settings)
 }
 
-fn api_of(policies: Vec<Policy>, settings: Settings) -> Router {
+fn api_of(policies: Vec<Policy>, settings: ServerSettings) -> Router {
     let policies = Policies::new(policies).unwrap();
     let clock = ManualClock::at(Timestamp::from_micros(1_700_000_000_250_000));
     let limiter = Limiter::new(policies, MemoryStore::new(clock.clone(), 1_000));
@@ -76,7 +76,7 @@ async fn the_body_shows_the_bucket_of_a_policy_in_shadow_mode() {
         let policy = Policy::new("trial", quota.clone()).unwrap().by(&[AttributeName::Ip]);
         policy.with_mode(mode)
     };
-    let api = api_of(vec![policy(Mode::Shadow)], Settings::default());
+    let api = api_of(vec![policy(Mode::Shadow)], ServerSettings::default());
     for (call, left) in [("check", 1), ("remaining", 1), ("check", 0), ("check", 0), ("remaining", 0)] {
         let uri = format!("/api/v1/rate-limit/{call}?policy=trial");
         let mut request = http::Request::get(uri).body(Body::empty()).unwrap();
@@ -89,7 +89,7 @@ async fn the_body_shows_the_bucket_of_a_policy_in_shadow_mode() {
         assert_eq!((&body["basis"], &body["algorithm"]), (&"local".into(), &"SLIDING_WINDOW".into()));
         assert_eq!(body["resetAfterSeconds"], 3_600, "{body}");
     }
-    let off = api_of(vec![policy(Mode::Off)], Settings::default());
+    let off = api_of(vec![policy(Mode::Off)], ServerSettings::default());
     let (_, body) = ask(&off, "127.0.0.1", Method::GET, "remaining?policy=trial").await;
     assert_eq!((&body["basis"], &body["remaining"]), (&"off".into(), &2.into()));
     assert_eq!(body["algorithm"], "SLIDING_WINDOW");
@@ -147,7 +147,7 @@ async fn ask_with(api: &Router, from: &str, authorization: &str, call: (&str, &s
 #[tokio::test]
 async fn c6_remote_calls_for_other_clients_need_a_token() {
     let access = Access::new(["first", "second"].map(TokenDigest::of).into());
-    let api = api_with(Settings { access, ..Settings::default() });
+    let api = api_with(ServerSettings { access, ..ServerSettings::default() });
     for (method, path, body, what) in [
         ("GET", "rate-limit/check?key=somebody", "", "key"),
         ("POST", "rate-limit/check?key=somebody", "", "key"),
@@ -230,7 +230,7 @@ async fn a_callers_own_overrides_apply() {
         .by(&[AttributeName::Ip])
         .with_override(None, premium, vec![(None, quota("1000/h"))], None)
         .with_override(None, office, vec![(None, quota("100/h"))], None);
-    let api = api_of(vec![policy], Settings::default());
+    let api = api_of(vec![policy], ServerSettings::default());
     for (from, tier, left) in [("127.0.0.1", "", 4), ("127.0.0.2", "premium", 999), ("192.0.2.7", "", 99)] {
         let mut request =
             http::Request::get("/api/v1/rate-limit/check?policy=api").body(Body::empty()).unwrap();
@@ -269,7 +269,8 @@ async fn a_token_is_verified_once_for_each_decision() {
         let verifier = Arc::new(Verifier::new(keys, TokenRules::default()));
         let token = Some(TokenUser { verifier: Arc::clone(&verifier), claim: "sub".to_owned() });
         let dialect = Dialect::default().rules(IdentityRules::default().token(token));
-        let api = api_of(policies, Settings { dialect: Arc::new(dialect), ..Settings::default() });
+        let api =
+            api_of(policies, ServerSettings { dialect: Arc::new(dialect), ..ServerSettings::default() });
         let about = |token: &str| {
             let headers = serde_json::json!({ "Authorization": format!("Bearer {token}") });
             serde_json::json!({ "attributes": { "ip": "192.0.2.1", "headers": headers } }).to_string()

@@ -241,7 +241,7 @@ impl BucketTarget<'_> {
 pub(super) struct LimitStatus<'a> {
     remaining: u32,
     reset_after_seconds: u64,
-    pub(super) algorithm: params::Algorithm,
+    pub(super) algorithm: params::ApiAlgorithm,
     basis: &'static str,
     /// Its rate limit headers. `None` in shadow mode.
     headers: Option<RateLimitHeaders<'a>>,
@@ -257,7 +257,7 @@ impl<'a> LimitStatus<'a> {
     ) -> Result<Self, Problem> {
         let algorithm = |limit: &Limit| match target.policy_ref {
             PolicyRef::AdHoc(algorithm) => *algorithm,
-            PolicyRef::Policy(_) => params::Algorithm::of(limit.quota().algorithm()),
+            PolicyRef::Policy(_) => params::ApiAlgorithm::of(limit.quota().algorithm()),
         };
         if let Some((_, limit, standing)) = decision.tightest() {
             let headers = RateLimitHeaders::about(decision, limit, standing, now);
@@ -283,7 +283,7 @@ impl<'a> LimitStatus<'a> {
 
     fn from_headers(
         headers: RateLimitHeaders<'a>,
-        algorithm: params::Algorithm,
+        algorithm: params::ApiAlgorithm,
         basis: &'static str,
     ) -> Self {
         let (remaining, reset_after_seconds) = (headers.tightest().remaining, headers.reset_after());

@@ -76,7 +76,7 @@ pub struct NearLimit {
 }
 
 /// The counters of each policy, by its name.
-type ByName = BTreeMap<Arc<str>, ByEntrypoint<Option<Arc<Counters>>>>;
+type ByName = BTreeMap<Arc<str>, ByEntrypoint<Option<Arc<PolicyCounters>>>>;
 
 /// One for each entrypoint.
 type ByEntrypoint<T> = [T; Entrypoint::ALL.len()];
@@ -85,12 +85,12 @@ type ByEntrypoint<T> = [T; Entrypoint::ALL.len()];
 #[derive(Debug, Default)]
 pub(super) struct CounterTable {
     generation: u64,
-    counters: Box<[ByEntrypoint<OnceLock<Arc<Counters>>>]>,
+    counters: Box<[ByEntrypoint<OnceLock<Arc<PolicyCounters>>>]>,
 }
 
 /// One policy's counters, for one entrypoint.
 #[derive(Debug, Default)]
-struct Counters {
+struct PolicyCounters {
     /// By mode, basis and verdict.
     decisions: [[[AtomicU64; 2]; 5]; 2],
     near_limit: AtomicU64,
@@ -141,7 +141,7 @@ impl Decisions {
 
     /// How often each policy was near a limit, including never.
     pub fn near_limit(&self) -> Vec<NearLimit> {
-        let near = |(policy, entrypoint, counters): (_, _, Arc<Counters>)| NearLimit {
+        let near = |(policy, entrypoint, counters): (_, _, Arc<PolicyCounters>)| NearLimit {
             policy,
             entrypoint,
             n: counters.near_limit.load(Relaxed),
@@ -149,7 +149,7 @@ impl Decisions {
         self.each().map(near).collect()
     }
 
-    fn each(&self) -> impl Iterator<Item = (Arc<str>, Entrypoint, Arc<Counters>)> {
+    fn each(&self) -> impl Iterator<Item = (Arc<str>, Entrypoint, Arc<PolicyCounters>)> {
         let by_name = self.by_name.lock().clone();
         by_name.into_iter().flat_map(|(name, counters)| {
             let used = Entrypoint::ALL.into_iter().zip(counters);
@@ -181,7 +181,7 @@ impl Decisions {
 
     /// The counters of a name, for an entrypoint.
     #[cold]
-    fn named(&self, name: &str, entrypoint: Entrypoint) -> Arc<Counters> {
+    fn named(&self, name: &str, entrypoint: Entrypoint) -> Arc<PolicyCounters> {
         let mut by_name = self.by_name.lock();
         let is_full = by_name.len() >= self.n_policies_max && !by_name.contains_key(name);
         let name = if is_full { OTHER } else { name };
@@ -193,7 +193,7 @@ impl Decisions {
     }
 }
 
-impl Counters {
+impl PolicyCounters {
     #[inline]
     fn count(&self, verdict: &PolicyVerdict<'_>) {
         let mode = usize::from(verdict.mode != Mode::Enforce);

@@ -2,15 +2,19 @@
 
 use std::time::Duration;
 
-use ratewright_server::Listening;
+use ratewright_server::HttpListenerSettings;
 use rustix::process::{Resource, getrlimit};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::test_server::{CHECK, LAST_CHECK, TestServer, is_served, read_to_end, send, with_timeout};
 
 /// One connection at a time, with a short timeout for its head.
-fn one_connection() -> Listening {
-    Listening { connections_max: 1, head_within: Duration::from_secs(1), ..Listening::default() }
+fn one_connection() -> HttpListenerSettings {
+    HttpListenerSettings {
+        connections_max: 1,
+        head_within: Duration::from_secs(1),
+        ..HttpListenerSettings::default()
+    }
 }
 
 #[tokio::test]
@@ -43,7 +47,7 @@ async fn a_silent_client_times_out_also_after_a_request() {
 
 #[tokio::test]
 async fn a_megabyte_of_headers_is_rejected() {
-    let server = TestServer::start(Listening::default(), None).await;
+    let server = TestServer::start(HttpListenerSettings::default(), None).await;
     for field in [format!("X-Long: {}\r\n", "x".repeat(10_000)), "X: y\r\n".to_owned()] {
         let (mut reader, mut writer) = server.connect().await.into_split();
         let talk = async {
@@ -65,7 +69,7 @@ async fn a_megabyte_of_headers_is_rejected() {
 #[tokio::test]
 async fn a_huge_body_is_rejected_unread() {
     const HUGE: usize = 100_000_000;
-    let server = TestServer::start(Listening::default(), None).await;
+    let server = TestServer::start(HttpListenerSettings::default(), None).await;
     for coding in [format!("Content-Length: {HUGE}"), "Transfer-Encoding: chunked".to_owned()] {
         let mut stream = server.connect().await;
         let head = format!("POST /api/v1/rate-limit/check HTTP/1.1\r\nHost: localhost\r\n{coding}\r\n\r\n");
@@ -90,7 +94,7 @@ async fn a_huge_body_is_rejected_unread() {
 #[tokio::test]
 async fn ten_thousand_pipelined_requests_get_responses_in_order() {
     const N: u64 = 10_000;
-    let server = TestServer::start(Listening::default(), None).await;
+    let server = TestServer::start(HttpListenerSettings::default(), None).await;
     let (mut reader, mut writer) = server.connect().await.into_split();
     let talk = async {
         let requests = CHECK.repeat(usize::try_from(N).unwrap() - 1) + LAST_CHECK;
@@ -107,7 +111,7 @@ async fn ten_thousand_pipelined_requests_get_responses_in_order() {
 
 #[tokio::test]
 async fn idle_connections_do_not_block_another() {
-    let server = TestServer::start(Listening::default(), None).await;
+    let server = TestServer::start(HttpListenerSettings::default(), None).await;
     // Both ends of each connection are in this process, and other tests need file descriptors too.
     let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     let n = (files / 2).saturating_sub(300).clamp(10, 2_000);

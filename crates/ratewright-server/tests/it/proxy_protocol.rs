@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use ratewright_listen::{ConnectionSetup, ProxyProtocol};
-use ratewright_server::Listening;
+use ratewright_server::HttpListenerSettings;
 
 use crate::test_server::{LAST_CHECK, TestServer, read_to_end, send, with_timeout};
 
 /// Starts a server that requires the PROXY protocol from local load balancers.
-async fn start(listening: Listening) -> (TestServer, ProxyProtocol) {
+async fn start(listening: HttpListenerSettings) -> (TestServer, ProxyProtocol) {
     let proxy = ProxyProtocol::new("listen.api", vec!["127.0.0.0/8".parse().unwrap()]);
     let setup = ConnectionSetup { proxy_protocol: Some(proxy.clone()), tls: None };
     (TestServer::start(listening, setup).await, proxy)
@@ -31,7 +31,7 @@ fn rejected(proxy: &ProxyProtocol) -> Vec<(&'static str, u64)> {
 
 #[tokio::test]
 async fn callers_behind_a_local_load_balancer_are_not_local() {
-    let (server, proxy) = start(Listening::default()).await;
+    let (server, proxy) = start(HttpListenerSettings::default()).await;
     for stranger in ["TCP4 192.0.2.7 10.0.0.9", "TCP6 2001:db8::7 ::1", "TCP6 ::ffff:192.0.2.7 ::1"] {
         let response = response_after(&server, &format!("PROXY {stranger} 40000 8080\r\n")).await;
         assert!(response.starts_with("HTTP/1.1 401 "), "{stranger}: {response}");
@@ -53,7 +53,9 @@ async fn callers_behind_a_local_load_balancer_are_not_local() {
 #[tokio::test]
 async fn a_connection_without_a_header_times_out() {
     let head_within = Duration::from_millis(500);
-    let (server, proxy) = start(Listening { connections_max: 1, head_within, ..Listening::default() }).await;
+    let (server, proxy) =
+        start(HttpListenerSettings { connections_max: 1, head_within, ..HttpListenerSettings::default() })
+            .await;
     let mut silent = server.connect().await;
     assert!(
         is_unauthorized(&response_after(&server, "PROXY UNKNOWN\r\n").await),
@@ -67,8 +69,12 @@ async fn a_connection_without_a_header_times_out() {
 #[tokio::test]
 async fn a_stop_does_not_wait_for_proxy_headers() {
     let hour = Duration::from_secs(3_600);
-    let (server, _) =
-        start(Listening { head_within: hour, drain_timeout: hour, ..Listening::default() }).await;
+    let (server, _) = start(HttpListenerSettings {
+        head_within: hour,
+        drain_timeout: hour,
+        ..HttpListenerSettings::default()
+    })
+    .await;
     let mut silent = server.connect().await;
     assert!(is_unauthorized(&response_after(&server, "PROXY UNKNOWN\r\n").await));
     server.stop().await;

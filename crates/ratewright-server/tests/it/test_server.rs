@@ -10,7 +10,7 @@ use ratewright_core::query::AttributeName;
 use ratewright_core::quota::{Algorithm, Refill};
 use ratewright_core::{Limiter, ManualClock, Policies, Policy, Quota};
 use ratewright_listen::Shutdown;
-use ratewright_server::{ConnectionSetup, Listening, Settings, guard, rest, serve};
+use ratewright_server::{ConnectionSetup, HttpListenerSettings, ServerSettings, guard, rest, serve};
 use ratewright_store::MemoryStore;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -32,15 +32,18 @@ pub(crate) struct TestServer {
 }
 
 impl TestServer {
-    pub(crate) async fn start(listening: Listening, setup: impl Into<ConnectionSetup>) -> Self {
+    pub(crate) async fn start(listening: HttpListenerSettings, setup: impl Into<ConnectionSetup>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel();
         let stopped = Shutdown::when(async { drop(stopped.await) });
         let (router, setup) = (router(), setup.into());
         // As on a listener that other machines can reach.
-        let router =
-            if setup.proxy_protocol.is_some() { guard(router, Settings::default().shared()) } else { router };
+        let router = if setup.proxy_protocol.is_some() {
+            guard(router, ServerSettings::default().shared())
+        } else {
+            router
+        };
         let served = tokio::spawn(serve(listener, router, listening, setup, stopped));
         Self { address, stop, served }
     }
@@ -70,7 +73,7 @@ fn router() -> axum::Router {
     let clock = ManualClock::default();
     let store = MemoryStore::new(clock.clone(), 1_000);
     let limiter = Arc::new(Limiter::new(Policies::new(vec![policy]).unwrap(), store));
-    let settings = Settings::default().shared();
+    let settings = ServerSettings::default().shared();
     rest::router(rest::Rest { limiter, settings, clock, gateway: rest::GatewayView::default() })
 }
 

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ratewright_server::{Listening, Tls};
+use ratewright_server::{HttpListenerSettings, Tls};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -89,7 +89,7 @@ async fn request_once(
 #[tokio::test]
 async fn a_client_that_trusts_the_authority_is_served() {
     let authority = Authority::new();
-    let server = TestServer::start(Listening::default(), Some(authority.tls(None))).await;
+    let server = TestServer::start(HttpListenerSettings::default(), Some(authority.tls(None))).await;
     let mut stream = connect(&server, &authority, None).await.unwrap();
     assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"http/1.1"[..]));
     let response = with_timeout(send(&mut stream, LAST_CHECK.as_bytes())).await.unwrap();
@@ -104,7 +104,8 @@ async fn a_client_that_trusts_the_authority_is_served() {
 #[tokio::test]
 async fn mutual_tls_accepts_only_clients_of_the_authority() {
     let (authority, clients) = (Authority::new(), Authority::new());
-    let server = TestServer::start(Listening::default(), Some(authority.tls(Some(&clients)))).await;
+    let server =
+        TestServer::start(HttpListenerSettings::default(), Some(authority.tls(Some(&clients)))).await;
     let known = clients.identity();
     assert!(is_served(&request_once(&server, &authority, Some(&known)).await.unwrap()));
     assert!(request_once(&server, &authority, None).await.is_err(), "no certificate");
@@ -120,7 +121,7 @@ async fn mutual_tls_accepts_only_clients_of_the_authority() {
 #[tokio::test]
 async fn plain_http_is_rejected() {
     let authority = Authority::new();
-    let server = TestServer::start(Listening::default(), Some(authority.tls(None))).await;
+    let server = TestServer::start(HttpListenerSettings::default(), Some(authority.tls(None))).await;
     let mut plain = server.connect().await;
     let response = with_timeout(send(&mut plain, CHECK.as_bytes())).await.unwrap_or_default();
     assert!(!response.contains("HTTP/1.1 200"), "{response}");
@@ -132,7 +133,8 @@ async fn plain_http_is_rejected() {
 async fn a_silent_client_times_out() {
     let authority = Authority::new();
     let head_within = Duration::from_secs(2);
-    let listening = Listening { connections_max: 1, head_within, ..Listening::default() };
+    let listening =
+        HttpListenerSettings { connections_max: 1, head_within, ..HttpListenerSettings::default() };
     let server = TestServer::start(listening, Some(authority.tls(None))).await;
     let mut silent = server.connect().await;
     let mut hanging = connect(&server, &authority, None).await.expect("the silent client's slot is free");
@@ -146,7 +148,8 @@ async fn a_silent_client_times_out() {
 async fn slow_handshakes_delay_no_other_client() {
     let authority = Authority::new();
     let hour = Duration::from_secs(3_600);
-    let listening = Listening { head_within: hour, drain_timeout: hour, ..Listening::default() };
+    let listening =
+        HttpListenerSettings { head_within: hour, drain_timeout: hour, ..HttpListenerSettings::default() };
     let server = TestServer::start(listening, Some(authority.tls(None))).await;
     let mut silent = Vec::new();
     for _ in 0..100 {
@@ -163,7 +166,7 @@ async fn slow_handshakes_delay_no_other_client() {
 async fn replaced_certificates_are_used_from_the_next_handshake_on() {
     let (old, new) = (Authority::new(), Authority::new());
     let tls = old.tls(None);
-    let server = TestServer::start(Listening::default(), Some(tls.clone())).await;
+    let server = TestServer::start(HttpListenerSettings::default(), Some(tls.clone())).await;
     let mut before = connect(&server, &old, None).await.unwrap();
     tls.replace(&new.tls(None));
     assert!(request_once(&server, &old, None).await.is_err());

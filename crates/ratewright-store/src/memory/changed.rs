@@ -15,7 +15,7 @@ use std::collections::HashMap;
 
 use ratewright_core::{Quota, Timestamp};
 
-use super::shard::{BucketChange, Purpose, Shard};
+use super::shard::{BucketChange, Shard, VisitPurpose};
 use super::slot::{Identity, Inline, Slot};
 use super::table::Table;
 
@@ -99,18 +99,18 @@ impl Shard {
         &mut self,
         slot: Slot,
         origin: Origin,
-        purpose: Purpose,
+        purpose: VisitPurpose,
         change: BucketChange,
         quota: &Quota,
         now: Timestamp,
     ) {
         let is_kept = match (origin, purpose) {
-            (_, Purpose::Look) => false,
+            (_, VisitPurpose::Look) => false,
             (Origin::Fresh, _) => change == BucketChange::Spent,
             (Origin::Parked | Origin::InUse, _) => change != BucketChange::Nothing,
-            (Origin::Inherited, Purpose::Charge) => true,
+            (Origin::Inherited, VisitPurpose::Charge) => true,
             // Nothing was paid under this quota that could be given back.
-            (Origin::Inherited, Purpose::Refund) => false,
+            (Origin::Inherited, VisitPurpose::Refund) => false,
         };
         if is_kept {
             self.put_in_use(slot, now);

@@ -55,18 +55,18 @@ pub(super) struct Shard {
 /// Something to do with a bucket, whichever kind it is of.
 pub(super) trait Visit {
     /// What comes of it.
-    type Answer;
+    type Output;
 
     /// What the visit is for.
-    fn purpose(&self) -> Purpose;
+    fn purpose(&self) -> VisitPurpose;
 
     /// Does it, and says what became of the bucket.
-    fn visit<B: Bucket>(self, bucket: &mut B, quota: &Quota, now: Timestamp) -> (Self::Answer, BucketChange);
+    fn visit<B: Bucket>(self, bucket: &mut B, quota: &Quota, now: Timestamp) -> (Self::Output, BucketChange);
 }
 
 /// What a visit is for.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Purpose {
+pub(super) enum VisitPurpose {
     /// To spend, if it fits.
     Charge,
     /// To give back.
@@ -121,7 +121,7 @@ impl Shard {
         quota: &Quota,
         now: Timestamp,
         visit: V,
-    ) -> V::Answer {
+    ) -> V::Output {
         match quota.algorithm() {
             Algorithm::TokenBucket(Refill::Smooth) | Algorithm::LeakyBucket(Leak::Meter) => {
                 self.visit_inline::<TokenBucket, V>(id, quota, now, visit)
@@ -141,7 +141,7 @@ impl Shard {
         quota: &Quota,
         now: Timestamp,
         visit: V,
-    ) -> V::Answer {
+    ) -> V::Output {
         let mut loaded;
         let (slot, origin) = match self.table.find(id) {
             Some(slot) if slot.tag() == quota.tag() => (slot, Origin::InUse),
@@ -154,7 +154,7 @@ impl Shard {
         // A single call site: with several, the compiler returns the answer through memory.
         let mut bucket = slot.unpack::<B>(quota);
         let purpose = visit.purpose();
-        let mended = bucket.mend(quota, now) && purpose != Purpose::Look;
+        let mended = bucket.mend(quota, now) && purpose != VisitPurpose::Look;
         let (answer, change) = visit.visit(&mut bucket, quota, now);
         if origin != Origin::InUse {
             let change =
@@ -166,7 +166,7 @@ impl Shard {
         answer
     }
 
-    fn visit_log<V: Visit>(&mut self, id: Identity, quota: &Quota, now: Timestamp, visit: V) -> V::Answer {
+    fn visit_log<V: Visit>(&mut self, id: Identity, quota: &Quota, now: Timestamp, visit: V) -> V::Output {
         let found = self.table.find(id).and_then(|slot| Some((slot.log()?, slot)));
         let Some((index, slot)) = found else {
             let mut log = SlidingLog::default();
@@ -182,7 +182,7 @@ impl Shard {
             return answer;
         };
         let log = &mut self.logs[index as usize];
-        if visit.purpose() == Purpose::Look {
+        if visit.purpose() == VisitPurpose::Look {
             // What it tells leaves out what has left the window; only what must be mended needs another log.
             if !log.lies_ahead(quota, now) {
                 return visit.visit(log, quota, now).0;

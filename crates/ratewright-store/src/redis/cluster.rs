@@ -26,13 +26,13 @@ use ratewright_core::{Micros, Quota};
 use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
-use super::frame::{self, Answer};
+use super::frame::{self, DecisionReply};
 use super::name::Naming;
-use super::{Shared, StoreError};
+use super::{RedisStoreInner, StoreError};
 use crate::settle::Purpose;
 
 /// The charges on one node, by their number in the call.
-type Group = SmallVec<[usize; 4]>;
+type NodeCharges = SmallVec<[usize; 4]>;
 
 /// A charge that borrows nothing.
 struct Owned {
@@ -63,8 +63,8 @@ pub(super) fn meet(one: &Key<'_>, other: &Key<'_>, naming: &Naming) -> bool {
 }
 
 /// Charges grouped by node, those with values first.
-fn groups(charges: &[Charge<'_>], naming: &Naming) -> Vec<Group> {
-    let mut groups: Vec<Group> = Vec::new();
+fn groups(charges: &[Charge<'_>], naming: &Naming) -> Vec<NodeCharges> {
+    let mut groups: Vec<NodeCharges> = Vec::new();
     for (n, charge) in charges.iter().enumerate() {
         match groups.iter_mut().find(|group| meet(&charges[group[0]].key, &charge.key, naming)) {
             Some(group) => group.push(n),
@@ -75,7 +75,7 @@ fn groups(charges: &[Charge<'_>], naming: &Naming) -> Vec<Group> {
     groups
 }
 
-impl Shared {
+impl RedisStoreInner {
     /// Applies charges group by group, in its own task.
     pub(super) async fn apply_in_groups(
         self: Arc<Self>,
@@ -111,7 +111,7 @@ impl Shared {
     async fn apply_groups<'a>(
         &self,
         charges: &[Charge<'a>],
-        paid: &mut Vec<(Vec<Charge<'a>>, Answer)>,
+        paid: &mut Vec<(Vec<Charge<'a>>, DecisionReply)>,
     ) -> Result<Vec<Standing>, StoreError> {
         let until = self.link.until();
         let mut told: Vec<Option<Standing>> = charges.iter().map(|_| None).collect();
@@ -152,7 +152,7 @@ impl Shared {
     }
 
     /// Refunds a group in one call.
-    async fn give_back(&self, charges: &[Charge<'_>], answer: &Answer) -> Result<usize, StoreError> {
+    async fn give_back(&self, charges: &[Charge<'_>], answer: &DecisionReply) -> Result<usize, StoreError> {
         let mut standings = Standings::new();
         frame::derive(charges, Purpose::Spend, answer, &mut standings);
         let refunds = charges.iter().zip(standings).filter_map(|(charge, standing)| match standing.outcome {
@@ -167,7 +167,7 @@ impl Shared {
 }
 
 /// Puts the standings of a group into the order of the charges.
-fn fill(told: &mut [Option<Standing>], group: &Group, standings: Standings) {
+fn fill(told: &mut [Option<Standing>], group: &NodeCharges, standings: Standings) {
     for (&n, standing) in group.iter().zip(standings) {
         told[n] = Some(standing);
     }

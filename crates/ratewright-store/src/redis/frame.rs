@@ -56,7 +56,7 @@ pub(super) struct Packed {
 
 /// What came back for one decision.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(super) struct DecisionReply {
     pub(super) now: Timestamp,
     pub(super) numbers: SmallVec<[i64; 9]>,
 }
@@ -193,7 +193,7 @@ fn weight(quota: &Quota) -> u32 {
 }
 
 /// Cuts a reply into the answers of its decisions. `None` if it has another form.
-pub(super) fn answers(reply: &Value, lengths: impl Iterator<Item = usize>) -> Option<Vec<Answer>> {
+pub(super) fn answers(reply: &Value, lengths: impl Iterator<Item = usize>) -> Option<Vec<DecisionReply>> {
     let Value::Array(values) = reply else { return None };
     let mut numbers = values.iter().map(|value| {
         let Value::Int(number) = value else { return None };
@@ -202,7 +202,7 @@ pub(super) fn answers(reply: &Value, lengths: impl Iterator<Item = usize>) -> Op
     let now = Timestamp::from_micros(u64::try_from(numbers.next()??).ok()?);
     let answers = lengths.map(|n_numbers| {
         let numbers = numbers.by_ref().take(n_numbers).collect::<Option<SmallVec<_>>>()?;
-        (numbers.len() == n_numbers).then_some(Answer { now, numbers })
+        (numbers.len() == n_numbers).then_some(DecisionReply { now, numbers })
     });
     answers.collect()
 }
@@ -211,12 +211,12 @@ pub(super) fn answers(reply: &Value, lengths: impl Iterator<Item = usize>) -> Op
 pub(super) fn derive(
     charges: &[Charge<'_>],
     purpose: Purpose,
-    answer: &Answer,
+    answer: &DecisionReply,
     standings: &mut Standings,
 ) -> Option<bool> {
     let (paid, states) = answer.numbers.split_first()?;
     let states = charges.iter().zip(states.as_chunks().0);
-    let states = states.map(|(charge, state)| State::read(charge.quota, *state));
+    let states = states.map(|(charge, state)| FoundBucket::read(charge.quota, *state));
     let states = states.collect::<Option<SmallVec<_>>>()?;
     let mut replayed = Replayed { charges, states, now: answer.now };
     let settled = settle(charges, &mut replayed, answer.now, Basis::Shared, purpose, standings);
@@ -226,29 +226,29 @@ pub(super) fn derive(
 /// The buckets of a decision as the script found them.
 struct Replayed<'a> {
     charges: &'a [Charge<'a>],
-    states: SmallVec<[State; 4]>,
+    states: SmallVec<[FoundBucket; 4]>,
     now: Timestamp,
 }
 
 /// A bucket as the script found it.
-enum State {
+enum FoundBucket {
     Token(TokenBucket),
     Queue(Queue),
     Stepped(Stepped),
     Counter(SlidingCounter),
     Fixed(FixedWindow),
-    Log(Log),
+    Log(LogSummary),
 }
 
 /// What the script says of a log, which is too long to be sent.
-struct Log {
+struct LogSummary {
     fit: Fit,
     counted: u32,
     spent: u64,
     oldest_at: Option<Timestamp>,
 }
 
-impl State {
+impl FoundBucket {
     fn read(quota: &Quota, state: [i64; 4]) -> Option<Self> {
         let whole = |n: usize| u64::try_from(state[n]).ok();
         let at = |n: usize| whole(n).map(Timestamp::from_micros);
@@ -266,7 +266,7 @@ impl State {
                 Self::Counter(SlidingCounter { opened_at: at(0)?, previous: count(1)?, current: count(2)? })
             }
             Algorithm::FixedWindow(_) => Self::Fixed(FixedWindow { opened_at: at(0)?, count: count(1)? }),
-            Algorithm::SlidingWindow => Self::Log(Log {
+            Algorithm::SlidingWindow => Self::Log(LogSummary {
                 fit: match state[0] {
                     0 => Fit::Fits { wait: Micros::ZERO },
                     -1 => Fit::Never,
@@ -292,7 +292,7 @@ impl State {
 }
 
 /// It repeats what the script found.
-impl Bucket for Log {
+impl Bucket for LogSummary {
     fn mend(&mut self, _: &Quota, _: Timestamp) -> bool {
         false
     }
@@ -325,7 +325,7 @@ impl Replayed<'_> {
     /// The bucket of the n-th charge; charges of the same bucket share the state of the first. The script sends a log's
     /// result for each charge.
     fn bucket(&mut self, n: usize) -> &mut dyn Bucket {
-        let is_shared = !matches!(self.states[n], State::Log(_));
+        let is_shared = !matches!(self.states[n], FoundBucket::Log(_));
         let first = (0..n).find(|&other| is_shared && self.is_same(n, other)).unwrap_or(n);
         self.states[first].bucket()
     }

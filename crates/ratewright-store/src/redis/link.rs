@@ -34,7 +34,7 @@ use tokio::time::{timeout, timeout_at};
 
 use super::counters::{Counters, Traffic};
 use super::error::{Endpoint, StoreError, words};
-use super::frame::{Answer, Packed, answers};
+use super::frame::{DecisionReply, Packed, answers};
 use super::servers::{Connection, Servers};
 
 /// The script.
@@ -75,7 +75,7 @@ const PAUSE_MAX: Duration = Duration::from_millis(400);
 #[derive(Debug)]
 pub(super) struct Link {
     queue: mpsc::Sender<Job>,
-    shared: Arc<Shared>,
+    shared: Arc<LinkInner>,
 }
 
 /// The state of a link.
@@ -91,7 +91,7 @@ pub struct LinkStatus {
 }
 
 /// What the link's task and its callers share.
-struct Shared {
+struct LinkInner {
     servers: Servers,
     endpoint: Endpoint,
     deadline: Duration,
@@ -109,7 +109,7 @@ struct Shared {
 /// A decision that waits for its answer.
 struct Job {
     packed: Packed,
-    answer: oneshot::Sender<Result<Answer, StoreError>>,
+    answer: oneshot::Sender<Result<DecisionReply, StoreError>>,
 }
 
 /// Decides when calls have missed too often. One bit for each of the last 64 calls, the latest lowest.
@@ -121,7 +121,7 @@ struct Breaker {
 /// What became of a call.
 struct Called {
     jobs: Vec<Job>,
-    result: Result<Vec<Answer>, StoreError>,
+    result: Result<Vec<DecisionReply>, StoreError>,
 }
 
 impl Link {
@@ -138,7 +138,7 @@ impl Link {
     ) -> Self {
         let (queue, jobs) = mpsc::channel(WAITING_MAX);
         let cause = Some("not connected yet".to_owned());
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(LinkInner {
             endpoint: servers.endpoint(),
             servers,
             deadline,
@@ -176,7 +176,7 @@ impl Link {
     }
 
     /// Sends a decision, and waits for its answer until the deadline.
-    pub(super) async fn ask(&self, packed: Packed, until: Instant) -> Result<Answer, StoreError> {
+    pub(super) async fn ask(&self, packed: Packed, until: Instant) -> Result<DecisionReply, StoreError> {
         self.count(self.answer(packed, until).await)
     }
 
@@ -194,7 +194,7 @@ impl Link {
         result.inspect_err(|error| self.shared.counters.failed(error))
     }
 
-    async fn answer(&self, packed: Packed, until: Instant) -> Result<Answer, StoreError> {
+    async fn answer(&self, packed: Packed, until: Instant) -> Result<DecisionReply, StoreError> {
         if !self.shared.is_up.load(Ordering::Acquire) {
             return Err(self.shared.unreachable());
         }
@@ -214,7 +214,7 @@ impl Link {
 }
 
 /// Connects, serves, and reconnects, until all senders are dropped.
-async fn run(shared: Arc<Shared>, mut jobs: mpsc::Receiver<Job>) {
+async fn run(shared: Arc<LinkInner>, mut jobs: mpsc::Receiver<Job>) {
     let random = RandomState::new();
     for round in 0_u64.. {
         let mut pause = PAUSE_MIN;
@@ -244,14 +244,18 @@ async fn run(shared: Arc<Shared>, mut jobs: mpsc::Receiver<Job>) {
 }
 
 /// Rejects all jobs; ends when all senders are dropped.
-async fn refuse(shared: &Shared, jobs: &mut mpsc::Receiver<Job>) {
+async fn refuse(shared: &LinkInner, jobs: &mut mpsc::Receiver<Job>) {
     while let Some(job) = jobs.recv().await {
         let _gone_already = job.answer.send(Err(shared.unreachable()));
     }
 }
 
 /// Sends jobs until the link goes down, and returns the cause; None if all senders are dropped.
-async fn serve(shared: &Shared, connection: &Connection, jobs: &mut mpsc::Receiver<Job>) -> Option<String> {
+async fn serve(
+    shared: &LinkInner,
+    connection: &Connection,
+    jobs: &mut mpsc::Receiver<Job>,
+) -> Option<String> {
     let (batch_max, calls_max) =
         if shared.servers.is_cluster() { (1, CLUSTER_CALLS_MAX) } else { (BATCH_MAX, CALLS_MAX) };
     let mut calls = FuturesUnordered::new();
@@ -300,7 +304,7 @@ fn batch(waiting: &mut Vec<Job>) -> Vec<Job> {
 }
 
 /// Hands the answers out.
-fn answer(jobs: Vec<Job>, result: Result<Vec<Answer>, StoreError>) {
+fn answer(jobs: Vec<Job>, result: Result<Vec<DecisionReply>, StoreError>) {
     match result {
         Ok(answers) => {
             for (job, answer) in jobs.into_iter().zip(answers) {
@@ -316,7 +320,7 @@ fn answer(jobs: Vec<Job>, result: Result<Vec<Answer>, StoreError>) {
 }
 
 /// One call, with the decisions of all these jobs.
-async fn call(shared: &Shared, mut connection: Connection, jobs: Vec<Job>) -> Called {
+async fn call(shared: &LinkInner, mut connection: Connection, jobs: Vec<Job>) -> Called {
     let command = |name: &str, script: &str| {
         let keys = jobs.iter().flat_map(|job| &job.packed.keys);
         let latest = jobs.iter().map(|job| job.packed.latest).max().unwrap_or(0);
@@ -357,7 +361,7 @@ fn is_unknown(error: &RedisError) -> bool {
 
 impl Breaker {
     /// Takes note of a call, and tells whether the link should go down.
-    fn record(&mut self, result: &Result<Vec<Answer>, StoreError>) -> bool {
+    fn record(&mut self, result: &Result<Vec<DecisionReply>, StoreError>) -> bool {
         let Err(error) = result else {
             self.history <<= 1;
             return false;
@@ -379,7 +383,7 @@ impl Breaker {
     }
 }
 
-impl Shared {
+impl LinkInner {
     /// Opens a connection, and tries the script on it with nothing to do: once with its text, so that it is known, and
     /// once in time.
     async fn connect(&self) -> Result<Connection, String> {
@@ -451,8 +455,8 @@ impl Shared {
     }
 }
 
-impl fmt::Debug for Shared {
+impl fmt::Debug for LinkInner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shared").field("status", &self.status).finish_non_exhaustive()
+        f.debug_struct("LinkInner").field("status", &self.status).finish_non_exhaustive()
     }
 }

@@ -26,12 +26,12 @@ const TRY_AGAIN: Duration = Duration::from_millis(1);
 /// Which Redis to use.
 #[derive(Clone)]
 pub struct Servers {
-    shape: Shape,
+    topology: Topology,
     tls: Option<TlsCertificates>,
 }
 
 #[derive(Clone)]
-enum Shape {
+enum Topology {
     Single(ConnectionInfo),
     Cluster(Vec<ConnectionInfo>),
     /// The master's name, the Sentinels, and how to log in to the master.
@@ -79,7 +79,7 @@ impl Servers {
     /// # Errors
     /// If the address is invalid.
     pub fn single(url: &str) -> Result<Self, ServersError> {
-        Ok(Self { shape: Shape::Single(address(1, url)?), tls: None })
+        Ok(Self { topology: Topology::Single(address(1, url)?), tls: None })
     }
 
     /// A cluster, by some of its nodes.
@@ -87,7 +87,7 @@ impl Servers {
     /// # Errors
     /// If an address is invalid, or there is no address.
     pub fn cluster(urls: &[impl AsRef<str>]) -> Result<Self, ServersError> {
-        Ok(Self { shape: Shape::Cluster(addresses(urls)?), tls: None })
+        Ok(Self { topology: Topology::Cluster(addresses(urls)?), tls: None })
     }
 
     /// The master of this name, as the Sentinels report it. `login` is an address with the
@@ -101,7 +101,7 @@ impl Servers {
         login: Option<&str>,
     ) -> Result<Self, ServersError> {
         let login = login.map(|url| address(1, url)).transpose()?;
-        Ok(Self { shape: Shape::Sentinel(master.to_owned(), addresses(urls)?, login), tls: None })
+        Ok(Self { topology: Topology::Sentinel(master.to_owned(), addresses(urls)?, login), tls: None })
     }
 
     /// Uses these certificates where an address says `rediss://`.
@@ -115,15 +115,15 @@ impl Servers {
 
     /// True for a cluster.
     pub(super) fn is_cluster(&self) -> bool {
-        matches!(self.shape, Shape::Cluster(_))
+        matches!(self.topology, Topology::Cluster(_))
     }
 
     /// Its address, without credentials.
     pub(super) fn endpoint(&self) -> Endpoint {
-        match &self.shape {
-            Shape::Single(info) => Endpoint::of([info.addr()].into_iter()),
-            Shape::Cluster(nodes) => Endpoint::of(nodes.iter().map(ConnectionInfo::addr)),
-            Shape::Sentinel(master, nodes, _) => {
+        match &self.topology {
+            Topology::Single(info) => Endpoint::of([info.addr()].into_iter()),
+            Topology::Cluster(nodes) => Endpoint::of(nodes.iter().map(ConnectionInfo::addr)),
+            Topology::Sentinel(master, nodes, _) => {
                 let nodes = Endpoint::of(nodes.iter().map(ConnectionInfo::addr));
                 Endpoint(format!("{master} by sentinel {nodes}").into())
             }
@@ -135,8 +135,8 @@ impl Servers {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(CONNECT_MAX))
             .set_response_timeout(Some(CONNECT_MAX + deadline));
-        match &self.shape {
-            Shape::Single(info) => {
+        match &self.topology {
+            Topology::Single(info) => {
                 let client = match (&self.tls, info.addr()) {
                     (Some(tls), ConnectionAddr::TcpTls { .. }) => {
                         Client::build_with_tls(info.clone(), tls.clone())?
@@ -145,7 +145,7 @@ impl Servers {
                 };
                 Ok(Connection::Node(client.get_multiplexed_async_connection_with_config(&config).await?))
             }
-            Shape::Cluster(nodes) => {
+            Topology::Cluster(nodes) => {
                 let mut builder = ClusterClientBuilder::new(nodes.clone())
                     .connection_timeout(CONNECT_MAX)
                     .response_timeout(CONNECT_MAX + deadline)
@@ -157,7 +157,7 @@ impl Servers {
                 }
                 Ok(Connection::Cluster(builder.build()?.get_async_connection().await?))
             }
-            Shape::Sentinel(master, nodes, login) => {
+            Topology::Sentinel(master, nodes, login) => {
                 let mut client = sentinel(master, nodes, login.as_ref(), self.tls.as_ref())?;
                 Ok(Connection::Node(client.get_async_connection_with_config(&config).await?))
             }

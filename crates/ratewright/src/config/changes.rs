@@ -27,7 +27,7 @@ use super::referenced_files::ReferencedFiles;
 use super::{Config, EnvoyConfig};
 use ratewright_config::program::outline::{Outline, OutlineValue, SettingPath};
 use ratewright_config::program::raw_value::ConfigValue as _;
-use ratewright_config::program::reference::documented;
+use ratewright_config::program::schema::documented;
 
 /// The part of a configuration that is compared.
 #[derive(Clone, Default)]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use http::Method;
 use http::header::CONTENT_TYPE;
 use ratewright_core::Micros;
-use ratewright_gateway::{AllowedHeaders, Cors, CorsError, CorsRules, OriginError};
+use ratewright_gateway::cors::{AllowedHeaders, Cors, CorsError, CorsRules, OriginError};
 
 use super::SectionReader;
 use ratewright_config::program::file;

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ratewright_core::policy::Mode;
-use ratewright_rls::{Compat, HeaderFamily, Listening, RlsSettings};
+use ratewright_rls::{Compat, GrpcListenerSettings, HeaderFamily, RlsSettings};
 use ratewright_rls_rules::{Domains, DuplicateDomains};
 
 use super::ConfigError;
@@ -26,7 +26,7 @@ pub(crate) struct EnvoyConfig {
     /// How questions are answered.
     pub(crate) settings: RlsSettings,
     /// How connections are kept.
-    pub(crate) listening: Listening,
+    pub(crate) listening: GrpcListenerSettings,
     /// Known keys without effect, with their positions.
     pub(crate) ignored: Vec<String>,
 }
@@ -108,12 +108,12 @@ impl SectionReader<'_> {
     }
 
     /// How connections are kept.
-    fn grpc_settings(&mut self, raw: &file::Envoy) -> Listening {
-        let default = Listening::default();
+    fn grpc_settings(&mut self, raw: &file::Envoy) -> GrpcListenerSettings {
+        let default = GrpcListenerSettings::default();
         let every = self.time_or_none("envoy.keep_alive", &raw.keep_alive);
         let within = self.time("envoy.keep_alive_timeout", &raw.keep_alive_timeout);
         let grace = self.time("envoy.connection_grace", &raw.connection_grace);
-        Listening {
+        GrpcListenerSettings {
             keep_alive_every: every.unwrap_or(default.keep_alive_every),
             keep_alive_within: within.unwrap_or(default.keep_alive_within),
             age_max: self

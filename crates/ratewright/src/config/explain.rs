@@ -21,13 +21,13 @@ use ratewright_core::policy::{
 use ratewright_core::query::AttributeName;
 use ratewright_core::quota::{Algorithm, Leak, Refill, WindowStart};
 use ratewright_core::{Micros, Policies, Policy, Quota};
-use ratewright_gateway::Routes;
+use ratewright_gateway::RouteTable;
 use ratewright_http::path::Case;
 use ratewright_telemetry::sounds_secret;
 
 use super::{Config, ListenerConfig, StoreConfig};
 pub(crate) use envoy::explain_envoy;
-use ratewright_config::program::ineffective::{is_always_present, may_skip};
+use ratewright_config::program::ineffective_policies::{is_always_present, may_skip};
 
 /// Explains a configuration, one line for each policy, listener and route.
 pub(crate) fn explain(config: &Config) -> String {
@@ -143,7 +143,7 @@ impl EarlierPolicies {
 /// What a policy's explanation depends on besides the policy.
 struct Explainer<'a> {
     has_redis: bool,
-    routes: &'a Routes,
+    routes: &'a RouteTable,
     permits: &'a Policies,
 }
 

@@ -4,7 +4,8 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use ratewright_core::Micros;
-use ratewright_gateway::{BodyRate, Settings, Timeouts};
+use ratewright_gateway::GatewaySettings;
+use ratewright_gateway::route::{BodyRate, Timeouts};
 
 use super::SectionReader;
 use ratewright_config::program::file;
@@ -25,13 +26,13 @@ pub(super) struct RawTimeouts<'a> {
 
 impl SectionReader<'_> {
     /// The settings of the gateway, as yet without routes.
-    pub(super) fn gateway(&mut self, raw: file::Gateway) -> Settings {
-        let default = Settings::default();
+    pub(super) fn gateway(&mut self, raw: file::Gateway) -> GatewaySettings {
+        let default = GatewaySettings::default();
         let timeouts = raw.timeouts.unwrap_or_default();
         let file::GatewayTimeouts { connect, header, idle, total, tunnel_idle, request_header } = &timeouts;
         let times = RawTimeouts { connect, header, idle, total, tunnel_idle };
         let per_address = self.read_if("gateway.connections_per_address", &raw.connections_per_address);
-        Settings {
+        GatewaySettings {
             connections_max: self
                 .read_if("gateway.connections_max", &raw.connections_max)
                 .unwrap_or(default.connections_max),
@@ -89,7 +90,7 @@ impl SectionReader<'_> {
         let ByteCount(n_bytes) = self.read_if("gateway.header_max", raw)?;
         let fits = u32::try_from(n_bytes)
             .ok()
-            .filter(|n| (Settings::HEADER_MAX_MIN..=Settings::HEADER_MAX_MAX).contains(n));
+            .filter(|n| (GatewaySettings::HEADER_MAX_MIN..=GatewaySettings::HEADER_MAX_MAX).contains(n));
         if fits.is_none() {
             let position = raw.as_ref().and_then(|raw| raw.position);
             self.error(position, format!("gateway.header_max is {n_bytes} bytes; use 8KB to 1MB"));

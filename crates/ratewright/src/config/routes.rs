@@ -8,7 +8,8 @@ use ratewright_core::policy::Pattern;
 use ratewright_core::query::AttributeName;
 use ratewright_core::quota::Algorithm;
 use ratewright_core::{Policies, Policy};
-use ratewright_gateway::{HostPolicy, Match, PathPattern, Route, RouteError, Routes, Settings};
+use ratewright_gateway::route::{HostPolicy, Match, PathPattern, RouteError};
+use ratewright_gateway::{GatewaySettings, Route, RouteTable};
 use ratewright_http::path::Case;
 
 use super::SectionReader;
@@ -45,7 +46,7 @@ impl SectionReader<'_> {
     pub(super) fn routes(
         &mut self,
         raw: Option<Vec<Located<file::Route>>>,
-        settings: &Settings,
+        settings: &GatewaySettings,
         case: Case,
     ) -> Vec<ReadRoute> {
         let mut positions: BTreeMap<String, Option<Position>> = BTreeMap::new();
@@ -74,7 +75,7 @@ impl SectionReader<'_> {
         read: Vec<ReadRoute>,
         mut raw: BTreeSet<String>,
         policies: [&Policies; 2],
-    ) -> Routes {
+    ) -> RouteTable {
         let names = policies
             .into_iter()
             .flat_map(Policies::iter)
@@ -90,14 +91,14 @@ impl SectionReader<'_> {
             positions.insert(route.id.to_string(), position);
             routes.push((matched, route));
         }
-        Routes::new(routes).unwrap_or_else(|error| {
+        RouteTable::new(routes).unwrap_or_else(|error| {
             let position = match &error {
                 RouteError::DuplicateId { id } => positions.get(id),
                 RouteError::Conflict { second, .. } => positions.get(second),
                 RouteError::TooMany { .. } => None,
             };
             self.error(position.copied().flatten(), error.to_string());
-            Routes::default()
+            RouteTable::default()
         })
     }
 
@@ -129,7 +130,7 @@ impl SectionReader<'_> {
         &mut self,
         id: Option<&str>,
         raw: &Located<file::Route>,
-        settings: &Settings,
+        settings: &GatewaySettings,
         case: Case,
     ) -> Option<ReadRoute> {
         let Located { value: raw, position } = raw;

@@ -1,6 +1,7 @@
 //! A route's `upstream`: its servers, and how they are used.
 
-use ratewright_gateway::{Balance, ClientTls, Health, Protocol, Server, Upstream};
+use ratewright_gateway::Upstream;
+use ratewright_gateway::upstream::{Balance, ClientTls, Health, Protocol, UpstreamServer};
 
 use super::SectionReader;
 use crate::fetch;
@@ -80,9 +81,9 @@ impl SectionReader<'_> {
         &mut self,
         path: &str,
         raw: &RawValue<FileName>,
-        servers: Option<&[Server]>,
+        servers: Option<&[UpstreamServer]>,
     ) -> Option<ClientTls> {
-        if servers.is_some_and(|servers| !servers.iter().any(Server::is_tls)) {
+        if servers.is_some_and(|servers| !servers.iter().any(UpstreamServer::is_tls)) {
             let problem = format!(
                 "{path} is for https:// servers, but every server is http://; write https://, or remove it"
             );
@@ -99,7 +100,7 @@ impl SectionReader<'_> {
         Some(ClientTls::with_ca(config, &ca))
     }
 
-    fn listed_server(&mut self, path: &str, raw: &Located<file::Upstream>) -> Option<Server> {
+    fn listed_server(&mut self, path: &str, raw: &Located<file::Upstream>) -> Option<UpstreamServer> {
         match &raw.value {
             file::Upstream::Url(text) => self.server(path, text, raw.position),
             file::Upstream::All(_) | file::Upstream::Section(_) => {
@@ -112,7 +113,7 @@ impl SectionReader<'_> {
         }
     }
 
-    fn server(&mut self, path: &str, text: &str, position: Option<Position>) -> Option<Server> {
+    fn server(&mut self, path: &str, text: &str, position: Option<Position>) -> Option<UpstreamServer> {
         let mut raw = RawValue::<UpstreamUrl>::without_position(text);
         raw.position = position;
         self.read_with(path, &raw, parse_server)
@@ -122,9 +123,9 @@ impl SectionReader<'_> {
     fn distinct_servers(
         &mut self,
         path: &str,
-        servers: Vec<Option<Server>>,
+        servers: Vec<Option<UpstreamServer>>,
         position: Option<Position>,
-    ) -> Option<Vec<Server>> {
+    ) -> Option<Vec<UpstreamServer>> {
         if servers.is_empty() {
             self.error(position, format!("{path} has no servers; write http://127.0.0.1:3000"));
             return None;
@@ -140,10 +141,10 @@ impl SectionReader<'_> {
 }
 
 /// Servers that are used as by default.
-fn plain(servers: Vec<Server>) -> Upstream {
+fn plain(servers: Vec<UpstreamServer>) -> Upstream {
     Upstream::new(servers, Balance::default(), Protocol::default(), Health::default())
 }
 
-fn parse_server(text: &str) -> Result<Server, String> {
-    Server::parse(text).map_err(|error| error.to_string())
+fn parse_server(text: &str) -> Result<UpstreamServer, String> {
+    UpstreamServer::parse(text).map_err(|error| error.to_string())
 }

@@ -12,7 +12,7 @@ use ratewright_core::Policy;
 use ratewright_listen::Shutdown;
 use ratewright_rls::is_override_policy;
 use ratewright_server::admin::Labels;
-use ratewright_server::{Listening, serve};
+use ratewright_server::{HttpListenerSettings, serve};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
@@ -42,7 +42,7 @@ pub(super) struct BoundListeners {
     api: BoundListener,
     admin: Option<BoundListener>,
     pub(super) gateway: Option<BoundListener>,
-    grpc: Option<(BoundListener, ratewright_rls::Listening)>,
+    grpc: Option<(BoundListener, ratewright_rls::GrpcListenerSettings)>,
 }
 
 impl BoundListeners {
@@ -92,17 +92,22 @@ impl BoundListeners {
             tasks.spawn(running.gateway.start(limiter, listener, setup, drain_timeout, shutdown.clone())?);
         }
         let connections_max = connections_max_per_listener(1 + u64::from(self.grpc.is_some()));
-        let listening =
-            move |connections_max| Listening { connections_max, drain_timeout, ..Listening::default() };
+        let listening = move |connections_max| HttpListenerSettings {
+            connections_max,
+            drain_timeout,
+            ..HttpListenerSettings::default()
+        };
         if let Some(bound) = self.admin {
             let routes = running.admin_routes(labels);
-            let listening =
-                Listening { drain_timeout: ADMIN_DRAIN_TIMEOUT, ..listening(ADMIN_CONNECTIONS_MAX) };
+            let listening = HttpListenerSettings {
+                drain_timeout: ADMIN_DRAIN_TIMEOUT,
+                ..listening(ADMIN_CONNECTIONS_MAX)
+            };
             admin.spawn(bound.serve(routes, listening, admin_shutdown));
         }
         if let Some((BoundListener { listener, config, .. }, listening)) = self.grpc {
             let (running, shutdown) = (running.clone(), shutdown.clone());
-            let listening = ratewright_rls::Listening { connections_max, ..listening };
+            let listening = ratewright_rls::GrpcListenerSettings { connections_max, ..listening };
             tasks.spawn(async move {
                 running.rls.serve(listener, listening, config.connection_setup(), shutdown).await;
             });
@@ -137,7 +142,7 @@ impl BoundListener {
         if self.config.proxy_protocol.is_some() { "--haproxy-clientip 192.0.2.1 " } else { "" }
     }
 
-    async fn serve(self, routes: Router, listening: Listening, shutdown: Shutdown) {
+    async fn serve(self, routes: Router, listening: HttpListenerSettings, shutdown: Shutdown) {
         serve(self.listener, routes, listening, self.config.connection_setup(), shutdown).await;
     }
 }

@@ -9,11 +9,12 @@ use axum::Router;
 use axum::http::StatusCode;
 use axum::routing::get;
 use ratewright_core::{Clock, Limiter, Timestamp};
-use ratewright_gateway::{RouteLookup, Routes};
+use ratewright_gateway::RouteTable;
+use ratewright_gateway::route::RouteLookup;
 use ratewright_listen::{ProxyProtocol, Tls};
 use ratewright_server::admin::{self, Admin, Info, Labels, Metrics, Readiness};
 use ratewright_server::telemetry::{Telemetry, TelemetryObserver, Warnings};
-use ratewright_server::{SharedSettings, authorized, guard, rest};
+use ratewright_server::{SharedServerSettings, authorized, guard, rest};
 use ratewright_store::{SystemClock, WallClock};
 
 use super::VERSION;
@@ -30,7 +31,7 @@ const READY_TIMEOUT: Duration = Duration::from_secs(50);
 /// The state that all listeners share.
 pub(crate) struct Running {
     pub(crate) limiter: Arc<Limiter<Arc<ConfiguredStore>, TelemetryObserver<WallClock>>>,
-    pub(crate) settings: SharedSettings,
+    pub(crate) settings: SharedServerSettings,
     pub(crate) store: Arc<ConfiguredStore>,
     pub(crate) reloads: Reloads,
     pub(crate) gateway: GatewayHandle<TelemetryObserver<WallClock>>,
@@ -197,7 +198,12 @@ impl Running {
 }
 
 /// The route of a request, for explanations.
-pub(crate) fn found_route(routes: &Routes, host: Option<&str>, path: &str, method: &str) -> rest::FoundRoute {
+pub(crate) fn found_route(
+    routes: &RouteTable,
+    host: Option<&str>,
+    path: &str,
+    method: &str,
+) -> rest::FoundRoute {
     if routes.is_empty() {
         return rest::FoundRoute::NoRoutes;
     }

@@ -21,7 +21,7 @@ fn forwarded_headers(source: Forwarding, peer: &str, fields: &[(&'static str, &s
     let peer = peer.parse().unwrap();
     let client = client_address(&headers, peer, &rules.proxies);
     let host = Some(HeaderValue::from_static("a.example:8443"));
-    let hop = Hop { peer: &Peer::new(peer), client, scheme: Scheme::Https, host };
+    let hop = Hop { peer: &ConnectionPeer::new(peer), client, scheme: Scheme::Https, host };
     let forwarding = hop.forwarding_headers(&mut headers, &rules, &PolicyHeaders::of([], &rules));
     forwarding.for_each(|name, _| assert!(!headers.contains_key(name), "{name}"));
     forwarding.add_to(&mut headers);
@@ -130,7 +130,7 @@ fn an_oversized_forwarding_chain_is_replaced() {
 fn without_a_host_x_forwarded_host_is_omitted() {
     let mut headers = headers(&[("x-forwarded-host", "evil.example")]);
     let peer = "192.0.2.7".parse().unwrap();
-    let hop = Hop { peer: &Peer::new(peer), client: peer, scheme: Scheme::Http, host: None };
+    let hop = Hop { peer: &ConnectionPeer::new(peer), client: peer, scheme: Scheme::Http, host: None };
     hop.forwarding_headers(&mut headers, &rules(Forwarding::XForwardedFor), &PolicyHeaders::default())
         .add_to(&mut headers);
     assert!(!headers.contains_key("x-forwarded-host"));
@@ -155,7 +155,7 @@ proptest! {
         let mut headers = headers(&[("x-forwarded-for", &line)]);
         let peer = "10.0.0.1".parse().unwrap();
         let client = client_address(&headers, peer, &rules.proxies);
-        let hop = Hop { peer: &Peer::new(peer), client, scheme: Scheme::Http, host: None };
+        let hop = Hop { peer: &ConnectionPeer::new(peer), client, scheme: Scheme::Http, host: None };
         hop.forwarding_headers(&mut headers, &rules, &PolicyHeaders::default()).add_to(&mut headers);
         prop_assert_eq!(client_address(&headers, "10.9.9.9".parse().unwrap(), &rules.proxies), client, "{:?}", headers);
     }

@@ -2,7 +2,9 @@
 
 use ratewright_core::policy::Missing;
 use ratewright_core::quota::WindowStart;
-use ratewright_gateway::{Balance, Health, Protocol, Timeouts, Upstream};
+use ratewright_gateway::Upstream;
+use ratewright_gateway::route::Timeouts;
+use ratewright_gateway::upstream::{Balance, Health, Protocol};
 
 use super::*;
 use crate::harness::Setup;
@@ -62,7 +64,7 @@ async fn rejections_have_cors_headers() {
 #[tokio::test]
 async fn responses_without_a_route_follow_the_gateways_rules() {
     let server = plain().await;
-    let only = |method: Method, cors| Settings {
+    let only = |method: Method, cors| GatewaySettings {
         cors,
         ..routes(vec![(on("/a", &[method]), Route { cors: None, ..route(&[server.address]) })])
     };

@@ -69,7 +69,7 @@ async fn a_handshake_response_is_not_touched() {
 #[tokio::test]
 async fn preflights_and_responses_can_be_explained() {
     let server = plain().await;
-    let settings = Settings {
+    let settings = GatewaySettings {
         explain_tokens: Some(ExplainTokens::new(|token| token == "s3cret")),
         ..settings(shared(&server))
     };

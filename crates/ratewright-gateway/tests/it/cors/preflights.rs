@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use ratewright_gateway::{AccessLog, AccessLogEntry};
+use ratewright_gateway::access_log::{AccessLog, AccessLogEntry};
 
 use super::*;
 use crate::harness::Setup;
@@ -122,7 +122,7 @@ async fn the_route_of_the_requested_method_decides() {
 async fn preflights_without_a_route_follow_the_gateways_rules() {
     let (server, _) = generous().await;
     let gateway = TestGateway::start(Setup {
-        settings: Settings {
+        settings: GatewaySettings {
             cors: cors(rules()),
             ..routes(vec![
                 (on("/a", &[Method::GET]), shared(&server)),
@@ -161,7 +161,7 @@ async fn preflights_are_logged_and_counted_under_their_route() {
     let (server, _) = generous().await;
     let lines = Arc::new(Lines::default());
     let log: Arc<dyn AccessLog> = lines.clone();
-    let settings = Settings { has_access_log: true, ..settings(shared(&server)) };
+    let settings = GatewaySettings { has_access_log: true, ..settings(shared(&server)) };
     let setup = Setup { settings, access_log: Some(log), policies: vec![bucket(1)], ..Setup::default() };
     let gateway = TestGateway::start(setup).await;
     see(&gateway, &preflight("//a/../x?token=s3cret", APP, "POST", "")).await;

@@ -11,7 +11,7 @@ use ratewright_core::Timestamp;
 use ratewright_core::query::AttributeName;
 use ratewright_http::address::{AddressOrigin, client_address};
 use ratewright_http::correlation::given_id_in;
-use ratewright_http::identify::{AmbiguousPaths, METHOD_OVERRIDES, Token, is_by_token};
+use ratewright_http::identify::{AmbiguousPaths, METHOD_OVERRIDES, RequestToken, is_by_token};
 use ratewright_http::parts::NameMatch;
 use ratewright_http::parts::Values;
 use ratewright_http::path::{Case, normalise};
@@ -21,7 +21,7 @@ use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 
 use super::explain::KnownAttribute;
 use super::openapi;
-use crate::settings::Settings;
+use crate::settings::ServerSettings;
 
 /// The longest accepted path, in bytes.
 const PATH_MAX: usize = 8_192;
@@ -243,7 +243,7 @@ impl ClientFacts<'_> {
         &self,
         facts: &Facts<'_>,
         needs: &[AttributeName<String>],
-        settings: &Settings,
+        settings: &ServerSettings,
     ) -> Vec<KnownAttribute> {
         let always = [AttributeName::Ip, AttributeName::Method, AttributeName::Path];
         let others = needs.iter().map(AttributeName::as_deref).filter(|name| !always.contains(name));
@@ -256,7 +256,7 @@ impl ClientFacts<'_> {
     }
 
     /// Where an attribute comes from, or why it is missing.
-    fn origin(&self, name: &AttributeName<&str>, facts: &Facts<'_>, settings: &Settings) -> String {
+    fn origin(&self, name: &AttributeName<&str>, facts: &Facts<'_>, settings: &ServerSettings) -> String {
         let rules = &settings.dialect.rules;
         match name {
             AttributeName::Ip => match (self.ip, self.peer) {
@@ -294,7 +294,7 @@ impl ClientFacts<'_> {
     /// The facts that the policies need.
     pub(super) fn facts<'a>(
         &'a self,
-        settings: &Settings,
+        settings: &ServerSettings,
         needs: &'a [AttributeName<String>],
         now: Timestamp,
     ) -> Facts<'a> {
@@ -312,7 +312,7 @@ impl ClientFacts<'_> {
         let token = if needs.iter().any(is_by_token) {
             facts.verify_authorization(self.header("authorization").map(str::as_bytes), rules, now)
         } else {
-            Token::None
+            RequestToken::None
         };
         for name in needs {
             if *name == AttributeName::Method {
@@ -329,7 +329,7 @@ impl ClientFacts<'_> {
         &'a self,
         name: &'a AttributeName<String>,
         rules: &IdentityRules,
-        token: &Token,
+        token: &RequestToken,
     ) -> Values<'a> {
         let mut values = Values::default();
         match name {

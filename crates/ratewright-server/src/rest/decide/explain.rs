@@ -21,7 +21,7 @@ use ratewright_http::{Facts, Problem, RateLimitHeaders, explain};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::{DecideRequest, Decider, LimitState};
+use super::{DecideRequest, LimitState, RestDecider};
 use crate::key::Escaped;
 use crate::response::json;
 use crate::rest::in_flight;
@@ -153,7 +153,7 @@ struct BucketState {
     basis: &'static str,
 }
 
-impl<S, O> Decider<'_, S, O>
+impl<S, O> RestDecider<'_, S, O>
 where
     S: Store<Error = Infallible>,
     O: Observe,

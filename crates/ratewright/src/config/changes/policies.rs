@@ -23,7 +23,7 @@ pub(super) struct Side<'a> {
 const DESCRIBED_SEPARATELY: [&str; 5] = ["mode", "quota", "in_flight", "by", "when"];
 
 /// The settings of a policy but its name, to find it under another one.
-type Terms = Vec<(SettingPath, OutlineValue)>;
+type UnnamedSettings = Vec<(SettingPath, OutlineValue)>;
 
 impl Contents {
     pub(super) fn side(&self, name: &str) -> Option<Side<'_>> {
@@ -80,7 +80,7 @@ impl Contents {
         self.listing.len() > 1
     }
 
-    fn terms(&self, name: &str) -> Terms {
+    fn terms(&self, name: &str) -> UnnamedSettings {
         self.outline.below(&["policies", name]).without(&["name"]).into_settings()
     }
 }
@@ -107,7 +107,7 @@ impl<'a> Renamed<'a> {
 
     pub(super) fn between(old: &'a Contents, new: &'a Contents) -> Self {
         let (before, after) = (old.listed(), new.listed());
-        let mut gone: BTreeMap<Terms, Vec<&str>> = BTreeMap::new();
+        let mut gone: BTreeMap<UnnamedSettings, Vec<&str>> = BTreeMap::new();
         for name in before.difference(&after) {
             gone.entry(old.terms(name)).or_default().push(name);
         }

@@ -2,18 +2,19 @@
 
 use http::{HeaderName, Method};
 use ratewright_core::Micros;
-use ratewright_gateway::{AllowedHeaders, Cors, Route, Settings};
+use ratewright_gateway::cors::{AllowedHeaders, Cors};
+use ratewright_gateway::{GatewaySettings, Route};
 
 use super::span;
 
 /// What holds where a route says nothing else.
-pub(super) fn gateway(settings: &Settings) -> Option<String> {
+pub(super) fn gateway(settings: &GatewaySettings) -> Option<String> {
     let cors = settings.cors.as_deref()?;
     Some(format!("cors, unless a route says otherwise: {}\n", describe(cors)))
 }
 
 /// What a route says otherwise, if it does.
-pub(super) fn route(settings: &Settings, route: &Route) -> Option<String> {
+pub(super) fn route(settings: &GatewaySettings, route: &Route) -> Option<String> {
     match (settings.cors.as_deref(), route.cors.as_deref()) {
         (general, Some(own)) if general != Some(own) => Some(format!("cors {}", describe(own))),
         (Some(_), None) => Some("cors off".to_owned()),

@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use http::Method;
 use ratewright_core::policy::Pattern;
-use ratewright_gateway::{Match, PathPattern, Route, Routes, Settings};
+use ratewright_gateway::route::{Match, PathPattern};
+use ratewright_gateway::{GatewaySettings, Route, RouteTable};
 
 use super::cors;
 
 /// A line for each route: which requests go where.
-pub(super) fn routes(settings: &Settings) -> String {
+pub(super) fn routes(settings: &GatewaySettings) -> String {
     let line = |(matched, route): (&Match, &Arc<Route>)| {
         let cors = cors::route(settings, route).map(|words| format!("; {words}")).unwrap_or_default();
         format!("route {}: {}{cors}\n", route.id, describe(matched, route))
@@ -18,7 +19,7 @@ pub(super) fn routes(settings: &Settings) -> String {
 }
 
 /// On which routes a policy is named, if on any.
-pub(super) fn on(routes: &Routes, policy: &str) -> Option<String> {
+pub(super) fn on(routes: &RouteTable, policy: &str) -> Option<String> {
     let names = |route: &Route| route.policies.iter().any(|name| name == policy);
     let ids: Vec<_> = routes.iter().filter(|(_, route)| names(route)).map(|(_, route)| &*route.id).collect();
     match ids.as_slice() {

@@ -1,11 +1,12 @@
 //! The least rate of request bodies.
 
+use ratewright_gateway::route::BodyRate;
+
 use super::*;
 
 /// What holds for the gateway, and for each route.
 fn rates(config: &Config) -> String {
-    let show =
-        |rate: Option<ratewright_gateway::BodyRate>| rate.map_or("none".to_owned(), |rate| rate.to_string());
+    let show = |rate: Option<BodyRate>| rate.map_or("none".to_owned(), |rate| rate.to_string());
     let routes = config
         .gateway
         .routes

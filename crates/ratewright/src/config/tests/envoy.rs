@@ -334,8 +334,12 @@ fn check_kept(settings: &str, expected: Expect) {
     let shown = match Config::of_text(&text) {
         Ok(config) => {
             let listening = config.envoy.unwrap().listening;
-            let ratewright_rls::Listening {
-                keep_alive_every, keep_alive_within, age_max, drain_timeout, ..
+            let ratewright_rls::GrpcListenerSettings {
+                keep_alive_every,
+                keep_alive_within,
+                age_max,
+                drain_timeout,
+                ..
             } = listening;
             format!(
                 "{keep_alive_every:?} within {keep_alive_within:?}, until {age_max:?} and {drain_timeout:?}"

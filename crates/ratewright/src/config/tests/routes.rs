@@ -5,13 +5,13 @@ use ratewright_core::policy::Selector;
 use ratewright_core::query::{Ask, Attribute, AttributeName, Entrypoint, Select};
 use ratewright_core::store::Charges;
 use ratewright_core::{Micros, Query};
-use ratewright_gateway::RouteLookup;
+use ratewright_gateway::route::RouteLookup;
 
 use super::*;
 
 /// What holds for the gateway.
 fn gateway(config: &Config) -> String {
-    let Settings {
+    let GatewaySettings {
         connections_max,
         connections_per_address,
         header_max,

@@ -29,7 +29,7 @@ use crate::route::{Match, Route, RouteError};
 
 /// All routes.
 #[derive(Clone, Debug, Default)]
-pub struct Routes {
+pub struct RouteTable {
     /// In the order of the file.
     routes: Vec<(Match, Arc<Route>)>,
     exact: HashMap<Box<str>, HostTable>,
@@ -54,7 +54,7 @@ pub enum RouteLookup<'a> {
 struct HostTable {
     /// Most specific first.
     rules: Vec<PathRule>,
-    root: Node,
+    root: SegmentNode,
 }
 
 /// One path of a route.
@@ -69,8 +69,8 @@ struct PathRule {
 
 /// A node in the tree of path segments, with indices of rules.
 #[derive(Clone, Debug, Default)]
-struct Node {
-    children: HashMap<Box<str>, Node>,
+struct SegmentNode {
+    children: HashMap<Box<str>, SegmentNode>,
     /// Rules that match exactly this path.
     exact: Vec<usize>,
     /// Rules that continue with a star.
@@ -83,7 +83,7 @@ struct HostPath<'a> {
     rule: PathRule,
 }
 
-impl Routes {
+impl RouteTable {
     /// The most routes, counted once for each pair of host and path.
     pub const MAX: usize = 1_000_000;
 

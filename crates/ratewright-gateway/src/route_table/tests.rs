@@ -1,15 +1,15 @@
 //! Lookup by example, and compared with a linear search.
 
 use super::*;
-use crate::server::Server;
+use crate::route::{HostPolicy, Timeouts};
+use crate::upstream::UpstreamServer;
 use crate::upstream::{Balance, Health, Protocol, Tried, Upstream};
-use crate::{HostPolicy, Timeouts};
 use proptest::prelude::*;
 use ratewright_core::Timestamp;
 use ratewright_http::path::Case;
 
 fn route(id: &str) -> Route {
-    let servers = vec![Server::parse("http://127.0.0.1:3000").unwrap()];
+    let servers = vec![UpstreamServer::parse("http://127.0.0.1:3000").unwrap()];
     let upstream = Upstream::new(servers, Balance::default(), Protocol::default(), Health::default());
     Route {
         id: id.into(),
@@ -37,12 +37,12 @@ fn matched(text: &str) -> Match {
 }
 
 /// Routes whose ids are their matches.
-fn routes(texts: &[&str]) -> Result<Routes, RouteError> {
-    Routes::new(texts.iter().map(|text| (matched(text), route(text))).collect())
+fn routes(texts: &[&str]) -> Result<RouteTable, RouteError> {
+    RouteTable::new(texts.iter().map(|text| (matched(text), route(text))).collect())
 }
 
 /// The result of a lookup as text.
-fn found(routes: &Routes, host: Option<&str>, path: &str, method: &str) -> String {
+fn found(routes: &RouteTable, host: Option<&str>, path: &str, method: &str) -> String {
     match routes.find(host, path, &method.parse().unwrap()) {
         RouteLookup::Route(route, _) => route.id.to_string(),
         RouteLookup::MethodNotAllowed(allowed) => {
@@ -140,7 +140,7 @@ fn conflicting_routes_are_rejected() {
     assert_eq!(problem(&["GET - /a", "- - /a"]), None);
     assert_eq!(problem(&["- - /a,/a,/a/{x},/a/*"]), None, "a route may say the same twice");
     let twice = vec![(matched("- - /a"), route("x")), (matched("- - /b"), route("x"))];
-    assert_eq!(Routes::new(twice).err(), Some(RouteError::DuplicateId { id: "x".to_owned() }));
+    assert_eq!(RouteTable::new(twice).err(), Some(RouteError::DuplicateId { id: "x".to_owned() }));
 }
 
 #[test]

@@ -7,7 +7,7 @@ use crate::scheme::Scheme;
 
 /// One server.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Server {
+pub struct UpstreamServer {
     scheme: Scheme,
     authority: Authority,
     port: u16,
@@ -17,7 +17,7 @@ pub struct Server {
 
 /// Why a server URL is invalid.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum ServerError {
+pub enum UpstreamServerError {
     /// Not a URL.
     #[error("invalid URL; write http://host:port or https://host")]
     InvalidUrl,
@@ -35,38 +35,38 @@ pub enum ServerError {
     Port,
 }
 
-impl Server {
+impl UpstreamServer {
     /// Parses a URL.
     ///
     /// # Errors
     /// If it is not a URL, or contains more than scheme, host and port.
-    pub fn parse(url: &str) -> Result<Self, ServerError> {
-        let (scheme, rest) = url.split_once("://").ok_or(ServerError::InvalidUrl)?;
+    pub fn parse(url: &str) -> Result<Self, UpstreamServerError> {
+        let (scheme, rest) = url.split_once("://").ok_or(UpstreamServerError::InvalidUrl)?;
         let scheme = match scheme.to_ascii_lowercase().as_str() {
             "http" => Scheme::Http,
             "https" => Scheme::Https,
-            _ => return Err(ServerError::Scheme),
+            _ => return Err(UpstreamServerError::Scheme),
         };
         let authority = rest.strip_suffix('/').unwrap_or(rest);
         if authority.contains('@') {
-            return Err(ServerError::Credentials);
+            return Err(UpstreamServerError::Credentials);
         }
         if authority.contains(['/', '?', '#']) {
-            return Err(ServerError::Path);
+            return Err(UpstreamServerError::Path);
         }
         let authority = authority.to_ascii_lowercase();
-        let uri: Uri = format!("http://{authority}/").parse().map_err(|_| ServerError::InvalidUrl)?;
-        let host = uri.host().filter(|host| !host.is_empty()).ok_or(ServerError::InvalidUrl)?;
+        let uri: Uri = format!("http://{authority}/").parse().map_err(|_| UpstreamServerError::InvalidUrl)?;
+        let host = uri.host().filter(|host| !host.is_empty()).ok_or(UpstreamServerError::InvalidUrl)?;
         let port = match authority.strip_prefix(host) {
             Some("") => scheme.default_port(),
             Some(port) => {
-                let digits = port.strip_prefix(':').ok_or(ServerError::InvalidUrl)?;
+                let digits = port.strip_prefix(':').ok_or(UpstreamServerError::InvalidUrl)?;
                 let is_number = digits.bytes().all(|byte| byte.is_ascii_digit());
-                digits.parse().ok().filter(|port| *port > 0 && is_number).ok_or(ServerError::Port)?
+                digits.parse().ok().filter(|port| *port > 0 && is_number).ok_or(UpstreamServerError::Port)?
             }
-            None => return Err(ServerError::InvalidUrl),
+            None => return Err(UpstreamServerError::InvalidUrl),
         };
-        Self::new(scheme, host, port).ok_or(ServerError::InvalidUrl)
+        Self::new(scheme, host, port).ok_or(UpstreamServerError::InvalidUrl)
     }
 
     fn new(scheme: Scheme, host: &str, port: u16) -> Option<Self> {
@@ -112,7 +112,7 @@ impl Server {
     }
 }
 
-impl std::fmt::Display for Server {
+impl std::fmt::Display for UpstreamServer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}://{}", self.scheme.as_str(), self.authority)
     }
@@ -124,7 +124,7 @@ mod tests {
 
     #[track_caller]
     fn check(url: &str, shown: &str, host: &str, field: &str) {
-        let server = Server::parse(url).unwrap();
+        let server = UpstreamServer::parse(url).unwrap();
         assert_eq!((server.to_string().as_str(), server.host()), (shown, host));
         assert_eq!(server.host_header(), field);
         assert_eq!(shown.rsplit(':').next().unwrap(), server.port().to_string());
@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn invalid_server_urls_are_rejected() {
-        use ServerError::{Credentials, InvalidUrl, Path, Port, Scheme};
+        use UpstreamServerError::{Credentials, InvalidUrl, Path, Port, Scheme};
         for (url, why) in [
             ("", InvalidUrl),
             ("127.0.0.1:3000", InvalidUrl),
@@ -166,7 +166,7 @@ mod tests {
             ("http://h:+80", Port),
             ("http://h:65536", Port),
         ] {
-            assert_eq!(Server::parse(url), Err(why), "{url}");
+            assert_eq!(UpstreamServer::parse(url), Err(why), "{url}");
         }
     }
 }
