@@ -43,6 +43,13 @@ pub struct RawValue<T> {
     value_type: PhantomData<fn() -> T>,
 }
 
+/// A scalar with its position, of any type.
+#[derive(Clone, Copy)]
+pub(crate) struct RawText<'a> {
+    pub(crate) text: &'a str,
+    pub(crate) position: Option<Position>,
+}
+
 /// One scalar, or a list of them.
 pub struct RawList<T> {
     /// The scalars.
@@ -106,6 +113,11 @@ impl<T> RawValue<T> {
     /// A value without a position, such as a default.
     pub fn without_position(text: &str) -> Self {
         Self { text: text.to_owned(), position: None, value_type: PhantomData }
+    }
+
+    /// The same without its type.
+    pub(crate) fn untyped(&self) -> RawText<'_> {
+        RawText { text: &self.text, position: self.position }
     }
 
     /// The same text as another type.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use crate::error::ConfigError;
-use crate::raw_value::{ConfigValue, Position, RawList, RawValue};
+use crate::raw_value::{ConfigValue, Position, RawList, RawText, RawValue};
 use crate::referenced_files::{FileKind, FileReader};
 use crate::source_file::SourceFile;
 use crate::values::FileName;
@@ -78,18 +78,16 @@ impl Reader<'_> {
         parse: impl FnOnce(&str) -> Result<U, String>,
     ) -> Option<U> {
         let text = self.expand(path, raw)?;
-        match parse(&text) {
-            Ok(value) => Some(value),
-            Err(why) => {
-                let problem = if T::IS_SECRET {
-                    format!("{path}: {why}")
-                } else {
-                    format!("{path} is {:?}; {why}", shortened(&raw.text))
-                };
-                self.error(raw.position, problem);
-                None
-            }
-        }
+        parse(&text).map_err(|why| self.invalid_value(path, raw.untyped(), &why, T::IS_SECRET)).ok()
+    }
+
+    fn invalid_value(&mut self, path: &str, raw: RawText<'_>, why: &str, is_secret: bool) {
+        let problem = if is_secret {
+            format!("{path}: {why}")
+        } else {
+            format!("{path} is {:?}; {why}", shortened(raw.text))
+        };
+        self.error(raw.position, problem);
     }
 
     /// The value of a setting, if it is set.
@@ -150,12 +148,12 @@ impl Reader<'_> {
 
     /// A value's text, with `${NAME}` and `${NAME:-default}` replaced by variables of the environment.
     fn expand<T>(&mut self, path: &str, raw: &RawValue<T>) -> Option<String> {
-        self.expand_by(path, raw, self.environment)
+        self.expand_by(path, raw.untyped(), self.environment)
     }
 
-    fn expand_by<T>(&mut self, path: &str, raw: &RawValue<T>, variable: Environment<'_>) -> Option<String> {
+    fn expand_by(&mut self, path: &str, raw: RawText<'_>, variable: Environment<'_>) -> Option<String> {
         let mut text = String::new();
-        let mut rest = raw.text.as_str();
+        let mut rest = raw.text;
         while let Some((before, after)) = rest.split_once("${") {
             let Some((inside, after)) = after.split_once('}') else {
                 self.error(raw.position, format!("{path}: a ${{ is not closed; write ${{NAME}}"));
@@ -212,7 +210,7 @@ impl Reader<'_> {
         let encode = |text: String| {
             percent_encoding::utf8_percent_encode(&text, percent_encoding::NON_ALPHANUMERIC).to_string()
         };
-        self.expand_by(path, raw, &|name| environment(name).map(encode))
+        self.expand_by(path, raw.untyped(), &|name| environment(name).map(encode))
     }
 
     /// True if no file can be read; warns that this one is not checked.

@@ -25,22 +25,28 @@ pub(crate) fn terminal_safe(text: &str) -> String {
 
 impl<const N: usize> fmt::Display for TextTable<N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let width = |n: usize| self.rows.iter().map(|row| row[n].chars().count()).max().unwrap_or(0);
-        let is_number =
-            |n: usize| self.rows.iter().skip(1).all(|row| row[n].bytes().all(|b| b.is_ascii_digit()));
-        let columns: [_; N] = std::array::from_fn(|n| (width(n), is_number(n)));
-        for row in &self.rows {
-            let mut line = String::new();
-            for (cell, (width, is_number)) in row.iter().zip(columns) {
-                let gap = " ".repeat(width - cell.chars().count());
-                let parts = if is_number { [&gap, cell] } else { [cell, &gap] };
-                line.extend(parts.into_iter().map(String::as_str));
-                line.push_str("  ");
-            }
-            writeln!(f, "{}", line.trim_end())?;
-        }
-        Ok(())
+        let rows: Vec<&[String]> = self.rows.iter().map(<[_; N]>::as_slice).collect();
+        write_rows(f, &rows)
     }
+}
+
+/// Writes rows of any width: not compiled once for each.
+fn write_rows(f: &mut fmt::Formatter<'_>, rows: &[&[String]]) -> fmt::Result {
+    let width = |n: usize| rows.iter().map(|row| row[n].chars().count()).max().unwrap_or(0);
+    let is_number = |n: usize| rows.iter().skip(1).all(|row| row[n].bytes().all(|b| b.is_ascii_digit()));
+    let n_columns = rows.first().map_or(0, |row| row.len());
+    let columns: Vec<_> = (0..n_columns).map(|n| (width(n), is_number(n))).collect();
+    for row in rows {
+        let mut line = String::new();
+        for (cell, (width, is_number)) in row.iter().zip(&columns) {
+            let gap = " ".repeat(width - cell.chars().count());
+            let parts = if *is_number { [&gap, cell] } else { [cell, &gap] };
+            line.extend(parts.into_iter().map(String::as_str));
+            line.push_str("  ");
+        }
+        writeln!(f, "{}", line.trim_end())?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]
