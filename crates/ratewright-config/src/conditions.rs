@@ -203,8 +203,9 @@ impl Reader<'_> {
             self.error(position, format!("{path} is {text:?}, which is not a method; did you mean {like}?"));
             return None;
         }
-        let problem =
-            format!("{path} is {text:?}, which no standard defines; it applies only to clients that send it");
+        let problem = format!(
+            "{path} is {text:?}, which is not a standard method; it matches only requests with exactly this method"
+        );
         self.warn(position, problem);
         Some(method)
     }
@@ -246,7 +247,7 @@ impl Reader<'_> {
         let example = if example.starts_with('/') { example } else { format!("/{example}") };
         let normal = normalise(&example, Case::Sensitive);
         if normal != example {
-            let example = if text.contains('*') { "it so" } else { &*normal };
+            let example = if text.contains('*') { "the pattern in that form" } else { &*normal };
             let problem = format!(
                 "{path} is {text:?}, but paths are compared in their normal form: decoded, without //, . and .., and without \
                  parameters (;v=1). Write {example}"

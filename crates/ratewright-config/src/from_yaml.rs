@@ -20,7 +20,7 @@ const NAMELESS: &str = "<yaml>";
 /// |---|---|
 /// | `policies`, `exempt`, `enabled`, `api.defaults`, `clients.case`, `store.on_failure` | the limits |
 /// | `store.local.max_keys` | the most keys in memory |
-/// | `routes` | a policy that only routes name applies to queries that name it |
+/// | `routes` | a policy listed under a route applies only to queries that name the policy |
 /// | all others, such as `listen` | accepted and ignored, so that one file can serve the gateway and your program |
 ///
 /// Warnings, for example of a policy that can never apply, are dropped; [`Limits`] has them:
@@ -39,8 +39,8 @@ pub trait FromYaml: Sized {
     /// Reads it from the text of a policy file, without environment variables.
     ///
     /// # Errors
-    /// All errors at once, each with its line: invalid values, unknown names, and settings that would silently not limit. These are
-    /// `in_flight`, which only the gateway and the tower layer enforce, and `store.redis` for a limiter in memory.
+    /// All errors at once, each with its line: invalid values, unknown names, and limits that this type cannot enforce: `in_flight`, which only
+    /// the gateway and the tower layer enforce, and `store.redis` for a limiter in memory.
     fn from_yaml(text: &str) -> Result<Self, ConfigErrors>;
 }
 
@@ -50,7 +50,7 @@ pub trait FromYaml: Sized {
 pub struct Limits {
     /// The rate limits.
     pub policies: Policies,
-    /// The limits on requests in flight: the capacity of each is the most at once.
+    /// The limits on requests in flight. The capacity of a policy is the most requests that may be in flight at once.
     pub permits: Policies,
     /// Valid settings that have no effect, or are probably mistakes.
     pub warnings: Vec<ConfigError>,
@@ -102,7 +102,7 @@ fn nameless(text: &str) -> SourceFile {
     SourceFile { path: NAMELESS.into(), text: text.to_owned(), is_profile: false }
 }
 
-/// With warnings, and with the limits on requests in flight, which the caller enforces.
+/// Keeps the warnings and the limits on requests in flight. The caller must enforce the latter.
 impl FromYaml for Limits {
     fn from_yaml(text: &str) -> Result<Self, ConfigErrors> {
         Self::read(&[nameless(text)], &|_| None)

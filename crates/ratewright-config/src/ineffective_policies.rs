@@ -109,8 +109,8 @@ impl Reader<'_> {
                 let (name, first) = (later.policy.name(), earlier.name());
                 let group = later.policy.group().unwrap_or_default();
                 let problem = format!(
-                    "policies.{name} never applies: group {group} applies only its first match, and {first} before it matches all that \
-                     {name} does. Put {name} before {first}"
+                    "policies.{name} never applies: only the first matching policy of group {group} applies, and \
+                     {first}, which is listed earlier, matches every request that {name} matches. Put {name} before {first}"
                 );
                 self.warn(later.name, problem);
             }

@@ -129,8 +129,8 @@ impl Reader<'_> {
                     self.error(
                         group_position,
                         format!(
-                            "policies.{name}.group is also that of the policy {other}, but only one of the two has in_flight, \
-                             and the two kinds are evaluated separately; give each its own group"
+                            "policies.{name}.group is also used by the policy {other}, but a group cannot mix quota and in_flight; give one of \
+                             them another group"
                         ),
                     );
                 }
@@ -252,7 +252,7 @@ impl Reader<'_> {
         }
         if name.starts_with(ratewright_rls_rules::PREFIX) {
             let problem = format!(
-                "policies.{name}: names that begin with {} are those of the section envoy; use another",
+                "policies.{name}: names that begin with {} are reserved for the rules in envoy.files; use another name",
                 ratewright_rls_rules::PREFIX
             );
             self.error(raw.position, problem);
@@ -297,7 +297,7 @@ impl Reader<'_> {
             |quota: &Located<file::Quota>| quota.value.leak.as_ref().is_some_and(|leak| leak.text == "queue");
         if let (Some((position, Some(Cost::RequestBytes))), true) = (&cost, quotas.any(is_queue)) {
             let problem = format!(
-                "{path}: cost: {{bytes: request}} and leak: queue cannot be combined, since a body cannot wait piece by piece; leave leak out"
+                "{path}: cost: {{bytes: request}} and leak: queue cannot be combined: chunks of a body cannot wait in a queue; remove leak"
             );
             self.error(*position, problem);
         }
@@ -363,7 +363,7 @@ impl Reader<'_> {
                 let problem = match name {
                     Some(name) => format!("{path} has another override named {name:?} {first}; rename one"),
                     None => format!(
-                        "{path} has another override with the same match {first}, and only the first one applies; remove one"
+                        "{path} has two overrides with the same match, the first {first}; only that one applies, remove the other"
                     ),
                 };
                 self.error(position, problem);
@@ -443,7 +443,7 @@ impl Reader<'_> {
             By::All(_) => {
                 self.error(
                     raw.position,
-                    format!("{path} has a list in a list; use {{first_of: […]}} for one of several"),
+                    format!("{path} has a list inside a list; to count by the first attribute that a request has, write {{first_of: [user, ip]}}"),
                 );
                 None
             }

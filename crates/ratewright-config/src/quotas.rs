@@ -170,7 +170,7 @@ impl Reader<'_> {
             Some(CostEntry::One(of)) if table.len() == 1 && of.text == "request" => Some(Cost::RequestBytes),
             _ => {
                 let problem = format!(
-                    "{path} by bytes counts the request's body and nothing else; write cost: {{bytes: request}}"
+                    "{path}.bytes accepts only request, and no other entry beside it; write cost: {{bytes: request}}"
                 );
                 self.error(position, problem);
                 None
@@ -212,7 +212,7 @@ impl Reader<'_> {
                 CostEntry::One(cost) => cost,
                 CostEntry::Paths(paths) => {
                     let problem = format!(
-                        "{path}.{method} is a section; only path has one: {{path: {{\"/a/**\": 10}}}}"
+                        "{path}.{method} is a section, but a number is expected; for a cost by path write {{path: {{\"/a/**\": 10}}}}"
                     );
                     let first = paths.values().next().and_then(|cost| cost.position);
                     self.error(first.or(position), problem);

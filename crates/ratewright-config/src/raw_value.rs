@@ -210,9 +210,7 @@ impl<'d, T> Deserialize<'d> for OneOrList<String, RawValue<T>> {
                 Ok(OneOrList::One(value.to_string()))
             }
             fn visit_f64<E: Error>(self, _: f64) -> Result<Self::Value, E> {
-                Err(E::custom(
-                    "a number with a point or an exponent could be read in several ways; put it in quotes",
-                ))
+                Err(E::custom("a number with a decimal point or an exponent is ambiguous; put it in quotes"))
             }
             fn visit_seq<A: SeqAccess<'d>>(self, mut items: A) -> Result<Self::Value, A::Error> {
                 let mut all = Vec::new();

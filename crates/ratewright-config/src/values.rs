@@ -195,7 +195,7 @@ fn n_bytes(text: &str) -> Result<Option<u32>, String> {
     }
     let ByteCount(n_bytes) = ByteCount::from_text(text)?;
     let n_bytes = u32::try_from(n_bytes);
-    n_bytes.map(Some).map_err(|_| format!("{text} exceeds the largest count; use at most 4095MB"))
+    n_bytes.map(Some).map_err(|_| format!("{text} is too large; use at most 4095MB"))
 }
 
 impl ConfigValue for InFlight {
@@ -293,7 +293,7 @@ impl ConfigValue for AttributeName<String> {
         };
         let name = known.text().unwrap_or_default();
         if name.trim() != name {
-            return Err(format!("write {}:{}, without a blank", known.kind(), name.trim()));
+            return Err(format!("write {}:{}, without a space", known.kind(), name.trim()));
         }
         if matches!(known, Self::Header(_)) && name.parse::<HeaderName>().is_err() {
             return Err(
@@ -354,7 +354,7 @@ impl ConfigValue for Secret {
 
     fn from_text(text: &str) -> Result<Self, String> {
         if text.is_empty() {
-            Err("it is empty; write it, or a variable: ${NAME}".to_owned())
+            Err("the value is empty; write the secret, or a variable that holds it: ${NAME}".to_owned())
         } else {
             Ok(Self(text.to_owned()))
         }
@@ -371,7 +371,7 @@ impl ConfigValue for Token {
         if (1..=1_024).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Ok(Self(text.to_owned()));
         }
-        Err("invalid token; use 1 to 1024 visible ASCII characters without blanks".to_owned())
+        Err("invalid token; use 1 to 1024 visible ASCII characters without spaces".to_owned())
     }
     fn schema() -> Schema {
         json_schema!({ "type": "string", "minLength": 1, "maxLength": 1024, "examples": ["${RATEWRIGHT_TOKEN}"] })
@@ -406,7 +406,7 @@ impl ConfigValue for LogDenials {
         match (text, whole(text)) {
             ("all", _) => Ok(Self::All),
             (_, Some(n)) if n > 0 => Ok(Self::PerSecond(NonZeroU32::new(n).unwrap_or(NonZeroU32::MIN))),
-            _ => Err("use all, or the most lines per second, for example 10".to_owned()),
+            _ => Err("use all, or a maximum number of lines per second, for example 10".to_owned()),
         }
     }
     fn schema() -> Schema {

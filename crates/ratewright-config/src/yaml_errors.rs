@@ -94,7 +94,9 @@ fn found(unexpected: &str) -> &str {
 /// The kind of value that is expected, with an example.
 fn expected_kind(kind: &str) -> String {
     let words = match kind {
-        "mapping start" => "a section is expected here: lines of name: value, one step further in",
+        "mapping start" => {
+            "a section is expected here: lines of name: value, indented further than the line above"
+        }
         "sequence start" => "a list is expected here: [a, b], or lines that begin with -",
         "string scalar" => "a single value is expected here, not a list and not a section",
         _ => return format!("{kind} is expected here"),

@@ -6,13 +6,13 @@
 //!                            └────► Node ─► merge ─► replay ─► File of all files
 //! ```
 //!
-//! A node is what the parser passed to a type, not what YAML says: `burst: 010` is the text `010`, because its type asks for a text. So a
-//! tree that is replayed gives the same value, and the parser's limits on depth and size hold for the tree.
+//! A node holds the value that the parser passed to a type. YAML reads `burst: 010` as a number, but the type of the setting asks for text, so the
+//! node holds the text `010`. Replaying a tree therefore gives the same value. The parser's limits on depth and size apply to the tree too.
 //!
-//! A type also tells how its setting is merged. One that asks for a struct is a [`Node::Section`]. One with a position of its own, such as
-//! [`RawValue`](crate::raw_value::RawValue) or [`Located`](crate::raw_value::Located), is a [`Node::Located`].
+//! The type also decides how a setting is merged. A struct becomes a [`Node::Section`], which is merged setting by setting. A type with a
+//! position, such as [`RawValue`](crate::raw_value::RawValue), becomes a [`Node::Located`], which is replaced as a whole.
 //!
-//! The parser, the recorder and the tree are [`erased::Source`]s, so each type is compiled for one deserializer only.
+//! The parser, the recorder and the tree are [`erased::ValueSource`]s, so each type is compiled for one deserializer only.
 
 pub(crate) mod erased;
 mod parser;

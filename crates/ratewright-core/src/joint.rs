@@ -5,8 +5,8 @@
 //! | a query that | is charged by | denies the request |
 //! |---|---|---|
 //! | spends, [`Veto::Alone`] | [`Act::Take`] | if it does not fit |
-//! | spends, [`Veto::Together`] | [`Act::Try`] | if it does not fit, and no other query with this veto has room |
-//! | records | [`Act::Record`] | if it is past its limit; it is charged all the same |
+//! | spends, [`Veto::Together`] | [`Act::Try`] | if it does not fit, and no other query with this veto fits |
+//! | records | [`Act::Record`] | if it exceeds its limit; the units are charged anyway |
 //! | looks | [`Act::Look`] | if it would not fit |
 //! | gives back | [`Act::Record`] of 0, then a refund | never |
 //!
@@ -66,7 +66,7 @@ pub enum JointQuota<'a> {
 pub enum Veto {
     /// By itself.
     Alone,
-    /// Only if all queries with this veto that have a limit are over it.
+    /// Only if every query with this veto is over its limit. Queries without a limit are ignored.
     Together,
 }
 
@@ -105,11 +105,11 @@ pub(crate) type Members = SmallVec<[Member; 4]>;
 /// The result of one query.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Member {
-    /// Its charges end before this one.
+    /// The index after its last charge.
     pub(crate) end: usize,
     /// Whether it has a limit.
     pub(crate) has_limit: bool,
-    /// Whether it is over it, which denies the request if its veto says so.
+    /// Whether it is over its limit. Its veto decides whether that denies the request.
     pub(crate) is_over: bool,
 }
 
@@ -137,7 +137,7 @@ impl JointDecision {
 }
 
 impl GiveBack {
-    /// The units to give back after a request that is over its limits, or is not.
+    /// The units to refund. `is_over`: the request is over its limits.
     pub(crate) fn units(self, is_over: bool) -> u32 {
         match self {
             Self::IfAllowed(_) if is_over => 0,

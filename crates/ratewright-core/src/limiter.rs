@@ -87,7 +87,7 @@ impl<S: Store<Error = Infallible>, O: Observe> Limiter<S, O> {
         Self { policies: SharedPolicies::new(Arc::new(policies)), store, observer }
     }
 
-    /// Decides one query. It cannot fail: a store that may not reply must be wrapped in one that defines the fallback.
+    /// Decides one query. Cannot fail: wrap a store that can fail in one that has a fallback, such as `Failover`.
     #[inline(always)]
     pub async fn decide(&self, query: &Query<'_>) -> Decision {
         let mut decision = Decision::under(self.policies.load());
@@ -128,7 +128,7 @@ impl<S: Store<Error = Infallible>, O: Observe> Limiter<S, O> {
     }
 
     /// Takes more units for a request that was allowed before its full cost was known, such as the bytes of a body as they arrive.
-    /// `query` is the one that was decided. All limits are charged or none; a denial is reported to the observer.
+    /// `query` must be the query of that decision. All limits are charged or none; a denial is reported to the observer.
     pub async fn take_more(&self, query: &Query<'_>, open: &OpenCharges, units: NonZeroU32) -> ExtraCharge {
         let OpenCharges { policies, limits } = open;
         let charges: Charges<'_> = limits
@@ -156,15 +156,15 @@ impl<S: Store<Error = Infallible>, O: Observe> Limiter<S, O> {
         ExtraCharge::Denied { retry_after: decision.retry_after() }
     }
 
-    /// Refunds the units that a decision charged, without those that have returned by themselves. `query` is the one
-    /// that was decided. If the quota has changed since, nothing is refunded: a unit of the old quota has no value
+    /// Refunds the units that a decision charged, except those that the bucket has already refilled. `query` must be
+    /// the query of that decision. If the quota has changed since, nothing is refunded: a unit of the old quota has no value
     /// under the new one.
     pub async fn refund(&self, query: &Query<'_>, mut decision: Decision) {
         self.refund_where(query, &mut decision, |_| true).await;
     }
 
-    /// Refunds what a decision charged under policies that do not count responses with this status. The receipts leave the
-    /// decision, so a second call refunds nothing.
+    /// Refunds what a decision charged under policies that do not count responses with this status. Removes the receipts
+    /// from the decision, so a second call refunds nothing.
     pub async fn refund_uncounted(&self, query: &Query<'_>, decision: &mut Decision, status: u16) {
         self.refund_where(query, decision, |policy| !policy.count().covers(status)).await;
     }

@@ -24,10 +24,10 @@ use crate::forward::Forward;
 use crate::forward_error::ForwardError;
 use crate::gateway::Gateway;
 use crate::headers::HeaderRules;
-use crate::loaded_file::Snapshot;
 use crate::metrics::{NO_ROUTE, RouteCounters};
 use crate::pool::Pool;
 use crate::route::Route;
+use crate::snapshot::Snapshot;
 use crate::stages::RouteStages;
 use crate::upstream_tls::ClientTls;
 

@@ -148,9 +148,9 @@ struct Incoming {
 
 /// The socket of a connection.
 enum Socket {
-    /// Known to the runtime that serves it.
+    /// Registered with the runtime that serves it.
     Registered(TcpStream),
-    /// Not known to any runtime.
+    /// Not registered with a runtime.
     Unregistered(std::net::TcpStream),
 }
 
@@ -251,7 +251,7 @@ impl Listener {
 }
 
 impl Incoming {
-    /// The same connection, known to no runtime.
+    /// Deregisters the socket, so that another runtime can serve it.
     fn detached(self) -> io::Result<Self> {
         let Self { socket, peer, slot } = self;
         let socket = match socket {

@@ -21,7 +21,7 @@
 //!
 //! A query that only looks at a bucket (`Ask::Look`) is not counted.
 
-mod checks;
+mod decision_durations;
 mod decision_log;
 mod decisions;
 mod denials;
@@ -43,7 +43,7 @@ use ratewright_core::{Clock, Decision, Micros, Policy, Query, Timestamp, Verdict
 use ratewright_listen::LogThrottle;
 use ratewright_telemetry::sounds_secret;
 
-pub use checks::{Check, Checks};
+pub use decision_durations::{Check, Checks};
 pub use decision_log::Warnings;
 pub use decisions::{DecisionCount, Decisions, NearLimit};
 pub use denials::{Denial, Denials, DeniedClient};

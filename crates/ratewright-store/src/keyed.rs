@@ -34,7 +34,7 @@ const KEYS_MAX: usize = 1_000_000;
 /// A key is anything that implements [`Hash`]: `"user:123"`, an `IpAddr`, a tuple of both. Keys that hash alike, such as a `String` and a
 /// `&str` of the same text, are the same key. Hashes are keyed by a secret of the process, so clients cannot craft two keys that collide.
 ///
-/// At the cap, the keys that have spent the least of their quota are dropped first, so a flood of new keys pushes out itself.
+/// At the cap, the keys that have spent the least of their quota are dropped first, so a flood of new keys evicts its own keys first.
 pub struct KeyedLimiter<C = SystemClock> {
     store: MemoryStore<C>,
     quota: Quota,

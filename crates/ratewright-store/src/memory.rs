@@ -15,8 +15,8 @@
 //! # Laws
 //! `tests/it/laws.rs` for what it answers, `tests/it/memory.rs` for caps, floods and threads.
 
-mod changed;
-mod fair;
+mod changed_quota;
+mod keys_by_limit;
 mod shard;
 mod siphash;
 mod slot;

@@ -147,7 +147,7 @@ impl<S: Store<Error = Infallible>, O: Observe> Decider<S, O> {
         Ok(RequestDecision { decision, kept, rendering })
     }
 
-    /// True if nothing reads more of a request than the client's address: no policy, no observer, no report.
+    /// True if no policy, observer or report needs more of the request than the client's address.
     fn needs_only_the_address(&self, policies: &Policies, known: &RequestContext, dialect: &Dialect) -> bool {
         policies.needs().iter().all(|name| matches!(name, AttributeName::Ip))
             && !self.limiter.reads_attributes()
@@ -216,7 +216,7 @@ impl<S, O> Decider<S, O> {
         Self { limiter, reader, missing_peers: MissingPeerLog::default() }
     }
 
-    /// The program does not say who the peer is: a mistake that must not leave requests unlimited.
+    /// The response if the program provides no peer address. Requests must not pass unlimited because of this mistake.
     #[cold]
     fn unknown_peer(&self) -> Problem {
         self.missing_peers.write(self.reader.clock.now());

@@ -1,7 +1,7 @@
 //! The log line about requests without a known peer: at most one a minute for each layer.
 //!
-//! A program that does not say who the peer is fails every request, so a line for each would flood the log at the rate
-//! of the traffic. The next line says how many were suppressed. A clock that is set back does not silence the log.
+//! If the program does not provide the peer's address, every request gets 500. One log line for each would flood
+//! the log. The next line says how many were suppressed. A clock that is set back does not silence the log.
 
 use parking_lot::Mutex;
 use ratewright_core::{Micros, Timestamp};

@@ -1,4 +1,4 @@
-//! Refunds: of a charge whose request is dropped while it waits, and of one whose response does not count.
+//! Refunds a charge if its request is dropped while it waits, or if its response does not count.
 
 use std::convert::Infallible;
 use std::num::NonZeroU32;
@@ -91,7 +91,7 @@ impl<S: Store<Error = Infallible> + 'static, O: Observe + 'static> RefundGuard<S
     }
 }
 
-/// If the store must be awaited, a task of its own does so: the request is gone.
+/// Spawns a task if the store has to be awaited, because the request's own task has dropped it.
 impl<S: Store<Error = Infallible> + 'static, O: Observe + 'static> Drop for RefundGuard<S, O> {
     fn drop(&mut self) {
         let Some((query, decision)) = self.charged.take() else { return };

@@ -11,8 +11,8 @@
 
 mod expect;
 mod findings;
+mod manifest_tree;
 mod manifests;
-mod node;
 mod policy_file;
 mod probes;
 mod references;
@@ -27,8 +27,8 @@ use std::path::Path;
 use crate::check::indented;
 use crate::config::{ConfigError, Environment, StoreConfig, explain};
 use findings::Findings;
+use manifest_tree::ManifestNode;
 use manifests::Manifests;
-use node::ManifestNode;
 use policy_file::PolicyFile;
 use scaling::Autoscaler;
 use workload::Workload;

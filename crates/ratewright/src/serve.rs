@@ -7,7 +7,7 @@
 //! ```
 
 mod listeners;
-mod running;
+mod shared_state;
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::sockets::Sockets;
 use crate::systemd;
 use crate::upgrade::{Control, TakeOver, Upgraded};
 use listeners::{BoundListeners, print_startup_line};
-pub(crate) use running::{Running, found_route};
+pub(crate) use shared_state::{Running, found_route};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 

@@ -96,7 +96,12 @@ impl DescriptorReader {
         for name in names {
             let text = name.text.as_str();
             if NAMES.contains(&text) {
-                self.ignored.push((name.position, format!("{text} has no effect here")));
+                self.ignored.push((
+                    name.position,
+                    format!(
+                        "{text} has no effect at this level; remove it, or move it to the level it belongs to"
+                    ),
+                ));
                 continue;
             }
             let advice = closest(text, &NAMES).map_or_else(

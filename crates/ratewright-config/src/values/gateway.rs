@@ -57,7 +57,7 @@ impl ConfigValue for BodyMax {
         if text == "none" {
             return Ok(Self(None));
         }
-        let n_bytes = ByteCount::from_text(text).map_err(|why| format!("{why}; or none for any length"))?;
+        let n_bytes = ByteCount::from_text(text).map_err(|why| format!("{why}; or none for no limit"))?;
         Ok(Self(Some(n_bytes.0)))
     }
     fn schema() -> Schema {
@@ -93,7 +93,7 @@ impl ConfigValue for TotalTime {
         }
         Micros::from_text(text)
             .map(|time| Self(Some(time)))
-            .map_err(|why| format!("{why}; or none for as long as it takes"))
+            .map_err(|why| format!("{why}; or none for no timeout"))
     }
     fn schema() -> Schema {
         json_schema!({ "anyOf": [Micros::schema(), { "const": "none" }] })

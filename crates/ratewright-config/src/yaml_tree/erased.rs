@@ -1,16 +1,16 @@
 //! Deserializers, visitors and seeds as trait objects, so that each type of the policy file is compiled once.
 //!
 //! serde compiles every type anew for every deserializer, and the YAML parser anew for every type. For the hundreds of settings of a
-//! policy file that was 40 % of the program. Here the two sides meet at [`Source`] and [`Target`]:
+//! policy file that was a quarter of the program. Here the two sides meet at [`ValueSource`] and [`Target`]:
 //!
 //! ```text
-//!   YAML parser ─┐                            ┌─ File
-//!   Recorder ────┼─► dyn Source ─► dyn Target ─┼─ Policy
-//!   Node ────────┘                            └─ …
+//!   YAML parser ─┐                                  ┌─ File
+//!   Recorder ────┼─► dyn ValueSource ─► dyn Target ─┼─ Policy
+//!   Node ────────┘                                  └─ …
 //! ```
 //!
-//! An error crosses the border in two ways. The error of a type, such as an unknown field, is an [`Error`], and the source raises it as
-//! its own, with a position. The error of a source stays in the source: the type sees only [`Error::Source`].
+//! A type returns an [`Error`], for example for an unknown field; the source converts it to its own error type and adds the position. A
+//! source that fails keeps its error and returns [`Error::Source`] to the type.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -22,19 +22,19 @@ use serde::de::{
 use crate::raw_value::Position;
 
 /// A value that can be read once.
-pub(crate) trait Source {
+pub(crate) trait ValueSource {
     /// Passes the value to the target, which is called once.
     fn read(&mut self, request: Request, target: &mut dyn Target) -> Result<(), Error>;
 }
 
-/// What is being read: a visitor. A kind of value that it did not request is an error.
+/// Receives a value, like a visitor of serde. Rejects kinds of value that it did not request.
 pub(crate) trait Target {
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result;
 
     fn scalar(&mut self, scalar: Scalar<'_>) -> Result<(), Error> {
         Err(Error::unrequested(scalar.unexpected(), &|f| self.expecting(f)))
     }
-    fn some(&mut self, _: &mut dyn Source) -> Result<(), Error> {
+    fn some(&mut self, _: &mut dyn ValueSource) -> Result<(), Error> {
         Err(Error::unrequested(Unexpected::Option, &|f| self.expecting(f)))
     }
     fn list(&mut self, _: &mut dyn Items) -> Result<(), Error> {
@@ -50,18 +50,18 @@ pub(crate) trait Target {
 
 /// Reads one value.
 pub(crate) trait Seed {
-    fn read(&mut self, source: &mut dyn Source) -> Result<(), Error>;
+    fn read(&mut self, source: &mut dyn ValueSource) -> Result<(), Error>;
 }
 
 /// The items of a list.
 pub(crate) trait Items {
-    /// Reads the next item. False: there is none.
+    /// Reads the next item. False: the list has ended.
     fn next(&mut self, seed: &mut dyn Seed) -> Result<bool, Error>;
 }
 
 /// The entries of a table: a name, then its value.
 pub(crate) trait Entries {
-    /// Reads the next name. False: there is none.
+    /// Reads the next name. False: the table has ended.
     fn next_name(&mut self, seed: &mut dyn Seed) -> Result<bool, Error>;
     fn next_value(&mut self, seed: &mut dyn Seed) -> Result<(), Error>;
 }
@@ -153,7 +153,7 @@ pub(crate) fn located<'d, T: de::Deserialize<'d>, D: Deserializer<'d>>(
 }
 
 /// A source as a deserializer.
-pub(crate) struct Erased<'s>(pub(crate) &'s mut dyn Source);
+pub(crate) struct Erased<'s>(pub(crate) &'s mut dyn ValueSource);
 
 /// A seed, and then the value that it has read.
 pub(crate) struct SeedSlot<S: DeserializeSeed<'static>> {
@@ -183,7 +183,7 @@ impl<S: DeserializeSeed<'static>> SeedSlot<S> {
 }
 
 impl<S: DeserializeSeed<'static>> Seed for SeedSlot<S> {
-    fn read(&mut self, source: &mut dyn Source) -> Result<(), Error> {
+    fn read(&mut self, source: &mut dyn ValueSource) -> Result<(), Error> {
         let seed = self.seed.take().expect(ONCE);
         self.value = Some(seed.deserialize(Erased(source))?);
         Ok(())
@@ -292,7 +292,7 @@ impl<V: Visitor<'static>> Target for VisitorSlot<V> {
             Scalar::Text(text) => visitor.visit_str(text),
         })
     }
-    fn some(&mut self, source: &mut dyn Source) -> Result<(), Error> {
+    fn some(&mut self, source: &mut dyn ValueSource) -> Result<(), Error> {
         self.visit(|visitor| visitor.visit_some(Erased(source)))
     }
     fn list(&mut self, items: &mut dyn Items) -> Result<(), Error> {
@@ -321,7 +321,7 @@ macro_rules! only {
 
 only! {
     ScalarKind: scalar(Scalar<'_>);
-    OptionKind: scalar(Scalar<'_>) some(&mut dyn Source);
+    OptionKind: scalar(Scalar<'_>) some(&mut dyn ValueSource);
     ListKind: list(&mut dyn Items);
     TableKind: table(&mut dyn Entries);
     LocatedKind: located(&mut dyn LocatedSource);
@@ -421,7 +421,7 @@ impl Error {
         Self::InvalidType { found: found.into(), expected }
     }
 
-    /// The same as the error of a deserializer. `kept` is what a failed source has kept.
+    /// Converts to a deserializer's error. `kept` is the error of the source, if the source failed.
     pub(crate) fn raise<E: de::Error>(self, kept: Option<E>) -> E {
         match self {
             Self::Source => kept.unwrap_or_else(|| E::custom("unreadable value")),

@@ -7,7 +7,7 @@ use serde::Deserialize as _;
 use serde::de::{self, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_saphyr::{Location, Options, Spanned};
 
-use super::erased::{Entries, Error, Items, LocatedSource, Request, Scalar, Seed, Source, Target};
+use super::erased::{Entries, Error, Items, LocatedSource, Request, Scalar, Seed, Target, ValueSource};
 use crate::raw_value::Position;
 
 /// Reads a text of one document.
@@ -17,7 +17,7 @@ pub(super) fn read(text: &str, options: Options, seed: &mut dyn Seed) -> Result<
     })
 }
 
-/// A deserializer of the parser's, and then its error.
+/// The parser's deserializer until it is read, then its error if reading failed.
 struct Parser<'d, D: Deserializer<'d>> {
     inner: Option<D>,
     error: Option<D::Error>,
@@ -35,7 +35,7 @@ struct Table<'d, A: MapAccess<'d>> {
     error: Option<A::Error>,
 }
 
-impl<'d, D: Deserializer<'d>> Source for Parser<'d, D> {
+impl<'d, D: Deserializer<'d>> ValueSource for Parser<'d, D> {
     fn read(&mut self, request: Request, target: &mut dyn Target) -> Result<(), Error> {
         let inner = self.inner.take().expect("a value is read once");
         let target = Visit(target);

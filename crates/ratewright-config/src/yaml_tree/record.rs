@@ -1,8 +1,8 @@
-//! Records what a source passes to a type. The type and its errors are the same as without.
+//! Records the values that a source passes to a type. Recording changes neither the value of the type nor its errors.
 
 use std::fmt;
 
-use super::erased::{Entries, Error, Items, LocatedSource, Request, Scalar, Seed, Source, Target};
+use super::erased::{Entries, Error, Items, LocatedSource, Request, Scalar, Seed, Target, ValueSource};
 use super::{LocatedNode, Node};
 use crate::raw_value::Position;
 
@@ -12,7 +12,7 @@ pub(super) struct Recorder<'n, T: ?Sized> {
     pub(super) node: &'n mut Node,
 }
 
-impl Source for Recorder<'_, dyn Source + '_> {
+impl ValueSource for Recorder<'_, dyn ValueSource + '_> {
     fn read(&mut self, request: Request, target: &mut dyn Target) -> Result<(), Error> {
         self.inner.read(request, &mut Recorder { inner: target, node: self.node })?;
         if let (Request::Section, Node::Table(settings)) = (request, &mut *self.node) {
@@ -23,7 +23,7 @@ impl Source for Recorder<'_, dyn Source + '_> {
 }
 
 impl Seed for Recorder<'_, dyn Seed + '_> {
-    fn read(&mut self, source: &mut dyn Source) -> Result<(), Error> {
+    fn read(&mut self, source: &mut dyn ValueSource) -> Result<(), Error> {
         self.inner.read(&mut Recorder { inner: source, node: self.node })
     }
 }
@@ -43,7 +43,7 @@ impl Target for Recorder<'_, dyn Target + '_> {
         };
         self.inner.scalar(scalar)
     }
-    fn some(&mut self, source: &mut dyn Source) -> Result<(), Error> {
+    fn some(&mut self, source: &mut dyn ValueSource) -> Result<(), Error> {
         self.inner.some(&mut Recorder { inner: source, node: self.node })
     }
     fn list(&mut self, items: &mut dyn Items) -> Result<(), Error> {

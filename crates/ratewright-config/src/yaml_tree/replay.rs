@@ -1,13 +1,13 @@
-//! A recorded tree as a source: it passes to a type once more what was passed when it was recorded.
+//! Replays a recorded tree: passes the recorded values to a type again.
 
 use std::slice;
 
-use super::erased::{Entries, Error, Items, LocatedSource, Request, Scalar, Seed, Source, Target};
+use super::erased::{Entries, Error, Items, LocatedSource, Request, Scalar, Seed, Target, ValueSource};
 use super::{LocatedNode, Node};
 use crate::raw_value::Position;
 
-impl Source for &Node {
-    /// The tree was recorded for the same type, so only an option asks for more than the node itself.
+impl ValueSource for &Node {
+    /// The tree was recorded for the same type, so each node has the requested kind. Only options need a wrapper.
     fn read(&mut self, request: Request, target: &mut dyn Target) -> Result<(), Error> {
         let node = *self;
         match (request, node) {
@@ -57,7 +57,7 @@ impl Entries for NodeEntries<'_> {
 /// The name of an entry.
 struct Name<'n>(&'n str);
 
-impl Source for Name<'_> {
+impl ValueSource for Name<'_> {
     fn read(&mut self, _: Request, target: &mut dyn Target) -> Result<(), Error> {
         target.scalar(Scalar::Text(self.0))
     }

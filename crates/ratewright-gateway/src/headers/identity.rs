@@ -18,7 +18,7 @@ use ratewright_http::{Dialect, IdentityRules};
 
 use super::hop_by_hop::{connection_options, hop_by_hop, is_alias_of};
 use crate::explain::EXPLAIN;
-use crate::loaded_file::Snapshot;
+use crate::snapshot::Snapshot;
 
 /// The headers that policies and identification read.
 #[derive(Clone, Debug, Default)]

@@ -70,8 +70,8 @@ where
         Self { shared, handler: Arc::new(handler), tasks: JoinSet::new() }
     }
 
-    /// Prepares a connection, and serves it. Also releases the memory of connections that have ended: on a runtime with
-    /// several threads, waiting for each of them would wake another thread.
+    /// Prepares a connection, and serves it. Also removes the tasks of connections that have ended. Awaiting each of them
+    /// instead would wake another thread on a multi-threaded runtime.
     pub(super) fn spawn(&mut self, incoming: Incoming) {
         while self.tasks.try_join_next().is_some() {}
         let (shared, handler) = (Arc::clone(&self.shared), Arc::clone(&self.handler));

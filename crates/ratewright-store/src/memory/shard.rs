@@ -19,8 +19,8 @@ use ratewright_core::algorithm::token_bucket::TokenBucket;
 use ratewright_core::quota::{Algorithm, Leak, Refill};
 use ratewright_core::{Quota, Timestamp};
 
-use super::changed::{Origin, WrittenUnder};
-use super::fair::KeysByLimit;
+use super::changed_quota::{Origin, WrittenUnder};
+use super::keys_by_limit::KeysByLimit;
 use super::slot::{Identity, Inline, Slot};
 use super::table::Table;
 

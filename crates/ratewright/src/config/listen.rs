@@ -135,7 +135,7 @@ impl SectionReader<'_> {
             let earlier = open.iter().take(n).find(|(_, earlier, _)| clash(*earlier, *address));
             if let Some((other, taken, position_of_other)) = earlier {
                 self.error(position.or(*position_of_other), format!(
-                    "{name} is {address}, where {other} listens ({taken}); give each listener its own port"
+                    "{name} is {address}, which is already used by {other} ({taken}); give each listener its own port"
                 ));
             }
         }

@@ -83,7 +83,7 @@ impl SectionReader<'_> {
             let is_valid = (1..=64).contains(&prefix.len()) && prefix.bytes().all(visible);
             if !is_valid {
                 let problem =
-                    format!("store.redis.prefix is {prefix:?}; use 1 to 64 visible characters without blanks and braces");
+                    format!("store.redis.prefix is {prefix:?}; use 1 to 64 visible characters without spaces and braces");
                 self.error(redis.prefix.as_ref().and_then(|raw| raw.position), problem);
             }
             is_valid
@@ -106,7 +106,7 @@ impl SectionReader<'_> {
         };
         let servers = match redis.sentinel {
             Some(_) if is_cluster || urls.len() > 1 => {
-                let problem = "store.redis has a sentinel and a cluster; a Sentinel's master has one url, for its login";
+                let problem = "store.redis.sentinel cannot be combined with cluster: true or several urls; remove sentinel, or keep at most one url, with the master's login";
                 self.error(position, problem.to_owned());
                 return None;
             }

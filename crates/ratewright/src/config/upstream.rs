@@ -106,7 +106,7 @@ impl SectionReader<'_> {
             file::Upstream::All(_) | file::Upstream::Section(_) => {
                 self.error(
                     raw.position,
-                    format!("{path} is a list of urls; for more write {{servers: […], balance: …}}"),
+                    format!("{path} has an item that is not a url; list only urls, or write {{servers: [http://127.0.0.1:3000], balance: round_robin}}"),
                 );
                 None
             }

@@ -16,8 +16,8 @@ use ratewright_core::quota::{Algorithm, Rate};
 use ratewright_core::{Micros, Policy, Quota};
 
 use super::findings::Findings;
+use super::manifest_tree::ManifestNode;
 use super::manifests::{ManifestObject, Manifests};
-use super::node::ManifestNode;
 use super::policy_file::PolicyFile;
 use super::scaling::{Autoscaler, ONE};
 use super::workload::Workload;

@@ -1,6 +1,6 @@
 //! The findings of a check: errors, which fail it, and warnings.
 
-use super::node::ManifestNode;
+use super::manifest_tree::ManifestNode;
 use crate::config::{ConfigError, SourceFile};
 
 /// The findings so far.

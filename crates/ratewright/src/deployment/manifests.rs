@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use super::node::ManifestNode;
+use super::manifest_tree::ManifestNode;
 use crate::config::{ConfigError, Position, SourceFile, describe_yaml_error, in_file};
 
 /// Larger than any repository; a device such as /dev/zero is not read for ever.

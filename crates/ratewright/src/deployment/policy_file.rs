@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use super::findings::Findings;
+use super::manifest_tree::ManifestNode;
 use super::manifests::{ManifestObject, Manifests};
-use super::node::ManifestNode;
 use super::workload::{PolicyFileLocation, Variable, Variables, Workload};
 use crate::config::{Config, ConfigError, Environment, SourceFile, profile_beside};
 

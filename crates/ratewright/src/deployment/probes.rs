@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::findings::Findings;
+use super::manifest_tree::ManifestNode;
 use super::manifests::Manifests;
-use super::node::ManifestNode;
 use super::workload::Workload;
 use crate::config::{Config, ListenerConfig};
 

@@ -1,8 +1,8 @@
 //! A pod's references to ConfigMaps: a missing key prevents its containers from starting.
 
 use super::findings::Findings;
+use super::manifest_tree::ManifestNode;
 use super::manifests::Manifests;
-use super::node::ManifestNode;
 use super::workload::Workload;
 
 /// Reports references of a container to missing ConfigMaps and keys.

@@ -5,8 +5,8 @@
 //! recommendations in the stabilization window it follows the smallest when it adds replicas, so a load must last that long.
 
 use super::findings::Findings;
+use super::manifest_tree::ManifestNode;
 use super::manifests::{ManifestObject, Manifests};
-use super::node::ManifestNode;
 use super::workload::Workload;
 use crate::config::{Config, StoreConfig};
 

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use super::findings::Findings;
+use super::manifest_tree::ManifestNode;
 use super::manifests::{ManifestObject, Manifests};
-use super::node::ManifestNode;
 use super::workload::KINDS;
 
 /// True if these labels include all labels of the selector. An empty selector selects everything.

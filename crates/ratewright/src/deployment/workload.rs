@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use super::manifest_tree::ManifestNode;
 use super::manifests::{ManifestObject, Manifests};
-use super::node::ManifestNode;
 use super::selectors::has_all;
 use crate::cli::{CONFIG, ServeArgs, SourceArgs, served_by};
 

@@ -18,7 +18,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
 use super::VERSION;
-use super::running::Running;
+use super::shared_state::Running;
 use crate::config::{Config, ListenConfig, ListenerConfig, StopConfig};
 use crate::reload::n_policies;
 use crate::sockets::{NamedListener, Sockets};

@@ -87,13 +87,13 @@ fn errors_of_count_are_reported() {
     check(
         "policies: [{name: a, quota: {rate: 1/s}, count: [401]}]",
         expect![[r#"
-        t.yaml:1:49: a section is expected here: lines of name: value, one step further in
+        t.yaml:1:49: a section is expected here: lines of name: value, indented further than the line above
     "#]],
     );
     check(
         "policies: [{name: a, quota: {rate: 1/s}, count: 401}]",
         expect![[r#"
-        t.yaml:1:49: a section is expected here: lines of name: value, one step further in
+        t.yaml:1:49: a section is expected here: lines of name: value, indented further than the line above
     "#]],
     );
     check(
@@ -117,7 +117,7 @@ fn errors_of_count_are_reported() {
     check(
         "policies: [{name: a, quota: {rate: 1/s}, count: {status: 4e2}}]",
         expect![[r#"
-        t.yaml:1:58: invalid YAML: a number with a point or an exponent could be read in several ways; put it in quotes
+        t.yaml:1:58: invalid YAML: a number with a decimal point or an exponent is ambiguous; put it in quotes
     "#]],
     );
 }
@@ -244,8 +244,8 @@ exempt: {paths: [], methods: []}
 - {name: c, group: other, quota: {rate: 1/s}}
 ",
         expect![[r#"
-            t.yaml:3:20: policies.a.group is also that of the policy in line 2, but only one of the two has in_flight, and the two kinds are evaluated separately; give each its own group
-            t.yaml:5:20: policies.c.group is also that of the policy in line 4, but only one of the two has in_flight, and the two kinds are evaluated separately; give each its own group
+            t.yaml:3:20: policies.a.group is also used by the policy in line 2, but a group cannot mix quota and in_flight; give one of them another group
+            t.yaml:5:20: policies.c.group is also used by the policy in line 4, but a group cannot mix quota and in_flight; give one of them another group
         "#]],
     );
 }

@@ -117,7 +117,7 @@ fn unreadable_files_are_reported() {
     check(
         "domain: d\ndescriptors: [a]\n",
         expect![[r#"
-        r.yaml:2:15: a section is expected here: lines of name: value, one step further in
+        r.yaml:2:15: a section is expected here: lines of name: value, indented further than the line above
     "#]],
     );
     check(
@@ -157,9 +157,9 @@ fn misplaced_keys_are_ignored_and_reported() {
         expect![[r#"
             envoy domain d; all descriptors of a request are charged, or none:
               a  1 in each day by the clock, for each attribute a
-            note: r.yaml:2:1: name has no effect here
-            note: r.yaml:5:3: unit has no effect here
-            note: r.yaml:6:49: shadow_mode has no effect here
+            note: r.yaml:2:1: name has no effect at this level; remove it, or move it to the level it belongs to
+            note: r.yaml:5:3: unit has no effect at this level; remove it, or move it to the level it belongs to
+            note: r.yaml:6:49: shadow_mode has no effect at this level; remove it, or move it to the level it belongs to
         "#]],
     );
 }
@@ -251,7 +251,7 @@ fn the_section_itself_is_checked() {
         &[],
         "envoy: {files: []}\npolicies: [{name: envoy.a.k, quota: {rate: 1/s}}]\n",
         expect![[r#"
-            t.yaml:2:19: policies.envoy.a.k: names that begin with envoy. are those of the section envoy; use another
+            t.yaml:2:19: policies.envoy.a.k: names that begin with envoy. are reserved for the rules in envoy.files; use another name
         "#]],
     );
 }

@@ -190,13 +190,13 @@ fn values_of_another_kind_are_errors() {
     check(
         "just text",
         expect![[r#"
-        t.yaml:1:1: a section is expected here: lines of name: value, one step further in
+        t.yaml:1:1: a section is expected here: lines of name: value, indented further than the line above
     "#]],
     );
     check(
         "- a",
         expect![[r#"
-        t.yaml:1:1: a section is expected here: lines of name: value, one step further in
+        t.yaml:1:1: a section is expected here: lines of name: value, indented further than the line above
     "#]],
     );
     check(
@@ -208,7 +208,7 @@ fn values_of_another_kind_are_errors() {
     check(
         "policies: [login]",
         expect![[r#"
-        t.yaml:1:12: a section is expected here: lines of name: value, one step further in
+        t.yaml:1:12: a section is expected here: lines of name: value, indented further than the line above
     "#]],
     );
     check(
@@ -244,7 +244,7 @@ fn values_of_another_kind_are_errors() {
     check(
         "log: {modules: [a]}",
         expect![[r#"
-        t.yaml:1:16: a section is expected here: lines of name: value, one step further in
+        t.yaml:1:16: a section is expected here: lines of name: value, indented further than the line above
     "#]],
     );
 }

@@ -30,7 +30,7 @@ clients: {trusted_proxies: [2001:db8::1/32]}
         expect![[r#"
             t.yaml:2:28: policies.a.when.method is "PSOT", which is not a method; did you mean POST?
             t.yaml:3:35: policies.b.cost has "/reports/**", which is not a method; for a cost by path write cost: {path: {"/reports/**": 10}}
-            t.yaml:4:17: policies.c.by is "header: X-Api-Key"; write header:x-api-key, without a blank
+            t.yaml:4:17: policies.c.by is "header: X-Api-Key"; write header:x-api-key, without a space
             t.yaml:5:17: policies.d.by is "api-key"; for the header of that name write header:api-key; otherwise use ip, user, route, method, path, host, or header:NAME, cookie:NAME, query:NAME, claim:NAME, attribute:NAME
             t.yaml:6:17: policies.e.by is "usr"; did you mean user? Otherwise use ip, user, route, method, path, host, or header:NAME, cookie:NAME, query:NAME, claim:NAME, attribute:NAME
             t.yaml:7:26: policies.f.when.path is "^/api/.*$"; patterns are not regular expressions: * stands for any text within a segment, ** for any text. Write a list for alternatives: [/a/**, /b/**]
@@ -79,7 +79,7 @@ fn limits_that_never_act_are_warned_of() {
             warning: t.yaml:2:17: policies.a.by: no request has a user, since users are not identified; set clients.user.jwt, or clients.user.header. It applies only if a caller of /api/v1/decide sends user
             warning: t.yaml:3:17: policies.b.by: no request has claims, since no tokens are verified; set clients.user.jwt. It applies only if a caller of /api/v1/decide sends claim:plan
             warning: t.yaml:4:26: policies.c.when.path is "/login/", which matches no request: paths are compared without a slash at the end. Write /login, or /login/** for all below it too
-            warning: t.yaml:4:43: policies.c.when.method is "FROBNICATE", which no standard defines; it applies only to clients that send it
+            warning: t.yaml:4:43: policies.c.when.method is "FROBNICATE", which is not a standard method; it matches only requests with exactly this method
             warning: t.yaml:5:27: policies.d.when.path is "/a//b", but paths are compared in their normal form: decoded, without //, . and .., and without parameters (;v=1). Write /a/b
             warning: t.yaml:5:34: policies.d.when.path is "/a?x=1", which matches no request: paths are compared without the query. Leave it out, and test a parameter with query:NAME
             warning: t.yaml:5:44: policies.d.when.path is "/caf%C3%A9", but paths are compared in their normal form: decoded, without //, . and .., and without parameters (;v=1). Write /café
@@ -127,9 +127,9 @@ fn policies_that_others_of_their_group_keep_away_are_warned_of() {
 - {name: never, group: h, quota: {rate: 1/s}}
 ",
         expect![[r#"
-            warning: t.yaml:3:10: policies.narrow never applies: group g applies only its first match, and wide before it matches all that narrow does. Put narrow before wide
-            warning: t.yaml:5:10: policies.last never applies: group g applies only its first match, and rest before it matches all that last does. Put last before rest
-            warning: t.yaml:7:10: policies.never never applies: group h applies only its first match, and off before it matches all that never does. Put never before off
+            warning: t.yaml:3:10: policies.narrow never applies: only the first matching policy of group g applies, and wide, which is listed earlier, matches every request that narrow matches. Put narrow before wide
+            warning: t.yaml:5:10: policies.last never applies: only the first matching policy of group g applies, and rest, which is listed earlier, matches every request that last matches. Put last before rest
+            warning: t.yaml:7:10: policies.never never applies: only the first matching policy of group h applies, and off, which is listed earlier, matches every request that never matches. Put never before off
         "#]],
     );
     let skipped = "clients: {trusted_proxies: [10.0.0.0/8], user: {header: X-User-Id}}

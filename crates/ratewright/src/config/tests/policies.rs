@@ -275,20 +275,20 @@ exempt: {paths: [health], clients: [x]}
 "#,
         expect![[r#"
             t.yaml:3:37: policies.a.by is an empty list; leave it out for one bucket for everybody
-            t.yaml:4:38: policies.b.by has a list in a list; use {first_of: […]} for one of several
+            t.yaml:4:38: policies.b.by has a list inside a list; to count by the first attribute that a request has, write {first_of: [user, ip]}
             t.yaml:5:37: policies.c.by.first_of is empty; name the attributes to try
             t.yaml:6:53: policies.d.by.first_of is "key"; use ip, user, route, method, path, host, or header:NAME, cookie:NAME, query:NAME, claim:NAME, attribute:NAME
             t.yaml:7:39: policies.e.cost is "much"; use a whole number from 0 to 4294967295
             t.yaml:8:39: policies.f.cost mixes several kinds of cost; use one of {header: X-Cost}, {path: {"/a/**": 10}}, {bytes: request} and {GET: 1}
             t.yaml:9:45: policies.g.cost.GET is "-2"; use a whole number from 0 to 4294967295
             t.yaml:10:48: policies.h.cost.header is "X Cost"; use a header name, for example X-User-Id
-            t.yaml:11:40: policies.h1.cost by bytes counts the request's body and nothing else; write cost: {bytes: request}
-            t.yaml:12:40: policies.h2.cost by bytes counts the request's body and nothing else; write cost: {bytes: request}
-            t.yaml:13:28: policies.h3.quota.rate is "5GB/s"; 5GB exceeds the largest count; use at most 4095MB
+            t.yaml:11:40: policies.h1.cost.bytes accepts only request, and no other entry beside it; write cost: {bytes: request}
+            t.yaml:12:40: policies.h2.cost.bytes accepts only request, and no other entry beside it; write cost: {bytes: request}
+            t.yaml:13:28: policies.h3.quota.rate is "5GB/s"; 5GB is too large; use at most 4095MB
             t.yaml:14:40: policies.h4: cost: {bytes: request} and count cannot be combined, since bytes are counted before the response; remove one
             t.yaml:15:28: policies.h5.quota.rate is "1XB/s"; use a whole number above 0 and B, KB (1024 bytes), MB, GB or TB: 32KB, 10MB
             t.yaml:15:42: policies.h5.quota.burst is "0B"; use a whole number above 0 and B, KB (1024 bytes), MB, GB or TB: 32KB, 10MB
-            t.yaml:16:80: policies.h6: cost: {bytes: request} and leak: queue cannot be combined, since a body cannot wait piece by piece; leave leak out
+            t.yaml:16:80: policies.h6: cost: {bytes: request} and leak: queue cannot be combined: chunks of a body cannot wait in a queue; remove leak
             t.yaml:17:46: policies.i.when.path is an empty list, which matches nothing; remove it
             t.yaml:18:47: policies.j.when.path: "/***" has more than two stars in a row; * stays in a segment, ** crosses segments
             t.yaml:18:55: policies.j.when.path is "", which matches no path; begin with / or **
@@ -342,8 +342,8 @@ policies:
             t.yaml:10:40: policies.d.cost mixes several kinds of cost; use one of {header: X-Cost}, {path: {"/a/**": 10}}, {bytes: request} and {GET: 1}
             t.yaml:11:40: policies.e.cost mixes several kinds of cost; use one of {header: X-Cost}, {path: {"/a/**": 10}}, {bytes: request} and {GET: 1}
             t.yaml:12:54: policies.f.cost.path./a is "4294967296"; use a whole number from 0 to 4294967295
-            t.yaml:13:53: policies.g.cost.GET is a section; only path has one: {path: {"/a/**": 10}}
-            t.yaml:14:40: policies.h.cost.GET is a section; only path has one: {path: {"/a/**": 10}}
+            t.yaml:13:53: policies.g.cost.GET is a section, but a number is expected; for a cost by path write {path: {"/a/**": 10}}
+            t.yaml:14:40: policies.h.cost.GET is a section, but a number is expected; for a cost by path write {path: {"/a/**": 10}}
         "#]],
     );
 }

@@ -62,7 +62,7 @@ fn load_balancers_must_be_named() {
     check(
         &gateway("{proxy_protocol: true}"),
         expect![[r#"
-        t.yaml:1:36: a section is expected here: lines of name: value, one step further in
+        t.yaml:1:36: a section is expected here: lines of name: value, indented further than the line above
     "#]],
     );
     check(

@@ -111,7 +111,7 @@ gateway:
             t.yaml:3:20: gateway.connections_max is "0"; use a whole number from 1 to 4294967295
             t.yaml:4:28: gateway.connections_per_address is "-1"; use a whole number from 0 to 4294967295
             t.yaml:5:15: gateway.header_max is 1024 bytes; use 8KB to 1MB
-            t.yaml:6:13: gateway.body_max is "1e9"; use a whole number above 0 and B, KB (1024 bytes), MB, GB or TB: 32KB, 10MB; or none for any length
+            t.yaml:6:13: gateway.body_max is "1e9"; use a whole number above 0 and B, KB (1024 bytes), MB, GB or TB: 32KB, 10MB; or none for no limit
             t.yaml:7:23: gateway.timeouts.connect must be more than 0s and at most 1d; use for example 30s
             t.yaml:7:35: gateway.timeouts.header must be more than 0s and at most 1d; use for example 30s
             t.yaml:7:45: gateway.timeouts.idle is "5"; use a whole number and us, ms, s, min, h or d: 5ms, 60s
@@ -124,15 +124,15 @@ gateway:
         "gateway: {header_max: 2MB, body_max: 99999999TB, timeouts: {total: soon}}",
         expect![[r#"
         t.yaml:1:23: gateway.header_max is 2097152 bytes; use 8KB to 1MB
-        t.yaml:1:38: gateway.body_max is "99999999TB"; use a whole number above 0 and B, KB (1024 bytes), MB, GB or TB: 32KB, 10MB; or none for any length
-        t.yaml:1:68: gateway.timeouts.total is "soon"; use a whole number and us, ms, s, min, h or d: 5ms, 60s; or none for as long as it takes
+        t.yaml:1:38: gateway.body_max is "99999999TB"; use a whole number above 0 and B, KB (1024 bytes), MB, GB or TB: 32KB, 10MB; or none for no limit
+        t.yaml:1:68: gateway.timeouts.total is "soon"; use a whole number and us, ms, s, min, h or d: 5ms, 60s; or none for no timeout
     "#]],
     );
     check(
         "gateway: {header_max: 0KB, body_max: 0}",
         expect![[r#"
         t.yaml:1:23: gateway.header_max is "0KB"; use a whole number above 0 and B, KB (1024 bytes), MB, GB or TB: 32KB, 10MB
-        t.yaml:1:38: gateway.body_max is "0"; use a whole number above 0 and B, KB (1024 bytes), MB, GB or TB: 32KB, 10MB; or none for any length
+        t.yaml:1:38: gateway.body_max is "0"; use a whole number above 0 and B, KB (1024 bytes), MB, GB or TB: 32KB, 10MB; or none for no limit
     "#]],
     );
 }
@@ -207,7 +207,7 @@ routes:
             t.yaml:8:25: routes.d.match.path is an empty list, which matches nothing; remove it
             t.yaml:8:35: routes.d.match.host is an empty list, which matches nothing; remove it
             t.yaml:8:47: routes.d.match.method is an empty list, which matches nothing; remove it
-            t.yaml:8:63: routes.d.upstream is a list of urls; for more write {servers: […], balance: …}
+            t.yaml:8:63: routes.d.upstream has an item that is not a url; list only urls, or write {servers: [http://127.0.0.1:3000], balance: round_robin}
             t.yaml:9:26: routes.e.match.path: path pattern "a" matches no path; start with / or **
             t.yaml:9:29: routes.e.match.path: path pattern "/x/" matches no path: paths are matched without empty segments and without a / at the end; leave it out
             t.yaml:9:34: routes.e.match.path: path segment "a b" matches no path: paths are matched in normalized form; write "a%20b"
@@ -237,7 +237,7 @@ routes:
             t.yaml:13:117: routes.i.policies is "A"; invalid name; use 1 to 64 characters of a-z 0-9 . _ -
             t.yaml:14:56: routes.j.host is "a b"; use keep, upstream, or a host such as api.internal or api.internal:8080
             t.yaml:14:72: routes.j.retries is 11; use 0 to 8
-            t.yaml:14:86: routes.j.body_max is "5"; use a whole number above 0 and B, KB (1024 bytes), MB, GB or TB: 32KB, 10MB; or none for any length
+            t.yaml:14:86: routes.j.body_max is "5"; use a whole number above 0 and B, KB (1024 bytes), MB, GB or TB: 32KB, 10MB; or none for no limit
             t.yaml:14:109: routes.j.timeouts.connect must be more than 0s and at most 1d; use for example 30s
             t.yaml:14:120: routes.j.timeouts.total must be more than 0s and at most 1d; use for example 30s
             t.yaml:15:8: there is another route named "j" in line 14; give each its own id
@@ -268,13 +268,13 @@ fn values_of_another_kind_in_routes_are_errors() {
     check(
         "routes: [a]",
         expect![[r#"
-        t.yaml:1:10: a section is expected here: lines of name: value, one step further in
+        t.yaml:1:10: a section is expected here: lines of name: value, indented further than the line above
     "#]],
     );
     check(
         "routes: [{id: a, match: /x, upstream: http://h}]",
         expect![[r#"
-        t.yaml:1:25: a section is expected here: lines of name: value, one step further in
+        t.yaml:1:25: a section is expected here: lines of name: value, indented further than the line above
     "#]],
     );
     check(
@@ -304,7 +304,7 @@ fn values_of_another_kind_in_routes_are_errors() {
     check(
         "gateway: 127.0.0.1:8000",
         expect![[r#"
-        t.yaml:1:10: a section is expected here: lines of name: value, one step further in
+        t.yaml:1:10: a section is expected here: lines of name: value, indented further than the line above
     "#]],
     );
 }

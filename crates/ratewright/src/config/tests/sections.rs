@@ -181,38 +181,38 @@ fn each_listener_has_its_own_port() {
     check(
         "listen: {api: 127.0.0.1:1, admin: 127.0.0.1:1}",
         expect![[r#"
-        t.yaml:1:35: listen.admin is 127.0.0.1:1, where listen.api listens (127.0.0.1:1); give each listener its own port
+        t.yaml:1:35: listen.admin is 127.0.0.1:1, which is already used by listen.api (127.0.0.1:1); give each listener its own port
     "#]],
     );
     check(
         "listen: {api: 127.0.0.1:8082}",
         expect![[r#"
-        t.yaml:1:15: listen.admin is 127.0.0.1:8082, where listen.api listens (127.0.0.1:8082); give each listener its own port
+        t.yaml:1:15: listen.admin is 127.0.0.1:8082, which is already used by listen.api (127.0.0.1:8082); give each listener its own port
     "#]],
     );
     check(
         "listen: {api: 127.0.0.1:1, admin: 0.0.0.0:1}\napi: {tokens: x}",
         expect![[r#"
-        t.yaml:1:35: listen.admin is 0.0.0.0:1, where listen.api listens (127.0.0.1:1); give each listener its own port
+        t.yaml:1:35: listen.admin is 0.0.0.0:1, which is already used by listen.api (127.0.0.1:1); give each listener its own port
     "#]],
     );
     check(
         "listen: {api: 127.0.0.1:1, admin: '[::]:1'}\napi: {tokens: x}",
         expect![[r#"
-        t.yaml:1:35: listen.admin is [::]:1, where listen.api listens (127.0.0.1:1); give each listener its own port
+        t.yaml:1:35: listen.admin is [::]:1, which is already used by listen.api (127.0.0.1:1); give each listener its own port
     "#]],
     );
     check(
         "listen: {api: 127.0.0.1:8081}\nenvoy: {}",
         expect![[r#"
         t.yaml: envoy has no files; write files: [ratelimit.yaml], or a folder
-        t.yaml:1:15: listen.grpc is 127.0.0.1:8081, where listen.api listens (127.0.0.1:8081); give each listener its own port
+        t.yaml:1:15: listen.grpc is 127.0.0.1:8081, which is already used by listen.api (127.0.0.1:8081); give each listener its own port
     "#]],
     );
     check(
         "listen: {gateway: 127.0.0.1:8080}\nroutes: [{id: r, match: {path: /**}, upstream: http://h}]",
         expect![[r#"
-        t.yaml:1:19: listen.api is 127.0.0.1:8080, where listen.gateway listens (127.0.0.1:8080); give each listener its own port
+        t.yaml:1:19: listen.api is 127.0.0.1:8080, which is already used by listen.gateway (127.0.0.1:8080); give each listener its own port
     "#]],
     );
     for apart in [
@@ -338,7 +338,7 @@ fn errors_of_the_store_are_reported() {
             t.yaml:2:15: store.on_failure is "panic"; use one of local, open, closed
             t.yaml:3:16: store.redis.url: address 1 is invalid (Redis URL did not parse - InvalidClientConfig); use redis://[user:password@]host[:port][/db], rediss://… or unix:///path
             t.yaml:3:29: store.redis.cluster is "1"; use true or false
-            t.yaml:3:40: store.redis.prefix is "{a}"; use 1 to 64 visible characters without blanks and braces
+            t.yaml:3:40: store.redis.prefix is "{a}"; use 1 to 64 visible characters without spaces and braces
             t.yaml:3:57: store.redis.deadline must be more than 0s and at most 10s; use for example 5ms
             t.yaml:3:70: store.redis.min_ttl is "-1s"; use a whole number and us, ms, s, min, h or d: 5ms, 60s
             t.yaml:3:85: store.redis.readable is "yes"; use true or false
@@ -362,7 +362,7 @@ fn errors_of_the_store_are_reported() {
     check(
         "store: {redis: {cluster: true, sentinel: {master: m, nodes: redis://a}}}",
         expect![[r#"
-        t.yaml: store.redis has a sentinel and a cluster; a Sentinel's master has one url, for its login
+        t.yaml: store.redis.sentinel cannot be combined with cluster: true or several urls; remove sentinel, or keep at most one url, with the master's login
     "#]],
     );
     check(
@@ -546,8 +546,8 @@ api: {tokens: ['']}
             t.yaml:3:33: log.modules: unknown module "x"; known: ratewright, ratewright_gateway, ratewright_listen, ratewright_rls, ratewright_server, ratewright_store, ratewright_tower, h2
             t.yaml:3:33: log.modules.x is "y"; use one of off, error, warn, info, debug, trace
             t.yaml:3:45: log.format is "xml"; use one of auto, text, json
-            t.yaml:3:59: log.denials is "many"; use all, or the most lines per second, for example 10
-            t.yaml:4:16: api.tokens: invalid token; use 1 to 1024 visible ASCII characters without blanks
+            t.yaml:3:59: log.denials is "many"; use all, or a maximum number of lines per second, for example 10
+            t.yaml:4:16: api.tokens: invalid token; use 1 to 1024 visible ASCII characters without spaces
         "#]],
     );
 }
