@@ -1,12 +1,20 @@
 //! Ratewright's policy file as a library: text in; policies and settings out; errors with file, line and column.
 //!
 //! ```
-//! # fn main() -> Result<(), ratewright_config::ConfigErrors> {
-//! # let text = "policies: [{name: login, by: ip, when: {path: /login}, quota: {rate: 5/min}}]";
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), ratewright_config::ConfigErrors> {
 //! use ratewright_config::FromYaml;
-//! use ratewright_core::Limiter;
-//! let limiter = Limiter::from_yaml(text)?; // feature "memory"
-//! # drop(limiter);
+//! use ratewright_core::query::{Attribute, AttributeName};
+//! use ratewright_core::{Limiter, Query, Verdict};
+//!
+//! let limiter = Limiter::from_yaml("
+//! policies:
+//!   - { name: per-user, by: user, missing: skip, quota: { rate: 10/s, burst: 50 } }
+//!   - { name: per-ip, by: ip, quota: { rate: 100/min } }
+//! ")?; // feature "memory"
+//! let attributes = [Attribute { name: AttributeName::Ip, value: "192.0.2.1" }];
+//! let decision = limiter.decide(&Query::new(&attributes)).await;
+//! assert_eq!(decision.verdict(), Verdict::Allow); // also retry_after(), standings()
 //! # Ok(())
 //! # }
 //! ```

@@ -23,10 +23,9 @@ use crate::store::Store;
 /// This store has no buckets and allows everything; `ratewright-store` has real ones.
 ///
 /// ```
-/// # use std::{convert::Infallible, future::{Future, ready}, num::NonZeroU32, pin::pin, task::{Context, Poll, Waker}};
-/// use ratewright_core::query::{Ask, Entrypoint, Select};
+/// # use std::{convert::Infallible, future::{Future, ready}, pin::pin, task::{Context, Poll, Waker}};
 /// use ratewright_core::store::{Basis, Charge, Key, Refund, Standing, Standings};
-/// use ratewright_core::{Limiter, Micros, Policies, Policy, Query, Quota, Store, Verdict};
+/// use ratewright_core::{Limiter, Policies, Policy, Query, Quota, Store, Verdict};
 ///
 /// struct AllowAll;
 ///
@@ -50,15 +49,7 @@ use crate::store::Store;
 /// # fn main() -> Result<(), ratewright_core::policy::PolicyError> {
 /// let policies = Policies::new(vec![Policy::new("all", Quota::per_second(10))?])?;
 /// let limiter = Limiter::new(policies, AllowAll);
-/// let query = Query {
-///     select: Select::Covering(&[]),
-///     attributes: &[],
-///     address: None,
-///     ask: Ask::Spend(NonZeroU32::MIN),
-///     patience: Micros::ZERO,
-///     id: None,
-///     entrypoint: Entrypoint::Tower,
-/// };
+/// let query = Query::new(&[]);
 /// # let Poll::Ready(decision) = pin!(limiter.decide(&query)).poll(&mut Context::from_waker(Waker::noop())) else { panic!() };
 /// # #[cfg(any())]
 /// let decision = limiter.decide(&query).await;

@@ -85,7 +85,7 @@ pub enum Missing {
     /// The policy does not apply.
     #[default]
     Skip,
-    /// It is denied.
+    /// It is denied; over HTTP with 403.
     Deny,
 }
 

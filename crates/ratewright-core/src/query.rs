@@ -11,19 +11,11 @@ use crate::quantity::Micros;
 /// What an entrypoint asks: the attributes of a request, and how many units it spends. It borrows from the request.
 ///
 /// ```
-/// use ratewright_core::query::{Ask, Attribute, AttributeName, Entrypoint, Select};
-/// use ratewright_core::{Micros, Query};
-/// use std::num::NonZeroU32;
+/// use ratewright_core::Query;
+/// use ratewright_core::query::{Attribute, AttributeName};
 ///
-/// let query = Query {
-///     select: Select::Covering(&[]),
-///     attributes: &[Attribute { name: AttributeName::User, value: "anna" }],
-///     address: None,
-///     ask: Ask::Spend(NonZeroU32::MIN),
-///     patience: Micros::ZERO,
-///     id: None,
-///     entrypoint: Entrypoint::Tower,
-/// };
+/// let attributes = [Attribute { name: AttributeName::User, value: "anna" }];
+/// let query = Query::new(&attributes);
 /// assert_eq!(query.values(&AttributeName::<&str>::User).next(), Some("anna"));
 /// ```
 #[derive(Clone, Debug)]
@@ -33,7 +25,8 @@ pub struct Query<'a> {
     /// What is known about the request. A policy that partitions by an attribute which is missing here does not limit the query, unless
     /// its `missing` says otherwise. An attribute with several readings appears once for each.
     pub attributes: &'a [Attribute<'a>],
-    /// The client's full address, for conditions by network and for logs. The attribute `Ip` names the bucket; it may be a network.
+    /// The client's full address, for conditions by network and for logs. It names no bucket: a policy by address needs the attribute
+    /// `Ip` in `attributes` too, and does not limit the query without it. That attribute may be a network.
     pub address: Option<IpAddr>,
     /// Whether to spend, record or look, and how many units.
     pub ask: Ask,
@@ -43,6 +36,22 @@ pub struct Query<'a> {
     pub id: Option<&'a dyn RequestId>,
     /// The entrypoint that the query came through. Only metrics use it; decisions do not depend on it.
     pub entrypoint: Entrypoint,
+}
+
+impl<'a> Query<'a> {
+    /// A request that costs one unit and cannot wait, under the policies that cover it. Set the other fields with
+    /// `Query { ask: …, ..Query::new(&attributes) }`.
+    pub fn new(attributes: &'a [Attribute<'a>]) -> Self {
+        Self {
+            select: Select::Covering(&[]),
+            attributes,
+            address: None,
+            ask: Ask::Spend(NonZeroU32::MIN),
+            patience: Micros::ZERO,
+            id: None,
+            entrypoint: Entrypoint::Tower,
+        }
+    }
 }
 
 /// The way a query came in, for metrics.
@@ -89,7 +98,8 @@ pub enum Select<'a> {
     /// The same for a query with several values of an attribute, because the upstream may read any of them. A policy covers the query
     /// if it covers one of the readings, and charges each; an exemption must hold for all.
     CoveringReadings(&'a [&'a str]),
-    /// These by name, and no others.
+    /// These by name, and no others. A name that no policy has is ignored: check it with
+    /// [`Policies::named`](crate::Policies::named).
     Named(&'a [&'a str]),
     /// This one by name, with a look at the buckets of all its overrides.
     EveryBucket(&'a str),
@@ -146,7 +156,7 @@ pub enum AttributeName<S> {
     Route,
     /// A bucket name that the caller chose (ad hoc keys).
     Key,
-    /// A header, by its name in lower case.
+    /// A header, by its name in lower case. In a query, a name with capitals matches no policy.
     Header(S),
     /// A cookie.
     Cookie(S),

@@ -1,8 +1,7 @@
 //! One quota for each key, in this process's memory: no policies and no runtime. Only `until_ready` waits, on tokio.
 //!
 //! ```
-//! use ratewright_core::Quota;
-//! use ratewright_store::{Denied, KeyedLimiter};
+//! use ratewright_store::{Denied, KeyedLimiter, Quota};
 //!
 //! # fn main() -> Result<(), Denied> {
 //! let limiter = KeyedLimiter::in_memory(Quota::per_second(10).burst(50));
@@ -105,10 +104,12 @@ impl<C: Clock> KeyedLimiter<C> {
         self.charge(key, Act::Look(1))
     }
 
-    /// Waits until the key has a unit, and spends it. Waiters are not queued: any of them may be first. Needs a tokio
-    /// runtime with time.
+    /// Waits until the key has a unit, and spends it. Waiters are not queued: any of them may be first.
     ///
     /// Dropping the future spends nothing.
+    ///
+    /// # Panics
+    /// If it has to wait outside a tokio runtime with time.
     pub async fn until_ready<K: Hash + ?Sized>(&self, key: &K) -> Allowed {
         loop {
             match self.check(key) {

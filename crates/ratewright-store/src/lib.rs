@@ -39,6 +39,7 @@ pub use clock::{SystemClock, WallClock};
 pub use failover::{Failover, FailoverSettings, FailoverStatus, LocalShare, Peers};
 pub use keyed::{Allowed, Denied, KeyedLimiter};
 pub use memory::{MemoryStats, MemoryStore};
+pub use ratewright_core::Quota;
 #[cfg(feature = "redis")]
 pub use redis::{RedisSettings, RedisStore, Servers, StoreError};
 

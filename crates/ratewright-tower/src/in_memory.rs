@@ -50,7 +50,8 @@ impl RateLimitLayer<MemoryStore<SystemClock>, Unobserved> {
 
     /// Any policies, counted in memory: several at once, with your own names, by other attributes than the address.
     ///
-    /// Every request needs a peer address, as with [`per_ip`](Self::per_ip): without one it gets 500.
+    /// Every request needs a peer address, as with [`per_ip`](Self::per_ip): without one it gets 500. With `Missing::Deny`, a request
+    /// without the attribute gets 403; by default the policy does not limit it.
     ///
     /// ```
     /// use ratewright_core::Policy;

@@ -22,6 +22,9 @@ use crate::request_reader::RequestReader;
 ///
 /// [`RateLimitLayer::per_ip`] is the shortest way to a limit, [`RateLimitLayer::in_memory`] takes any policies, and
 /// [`RateLimitLayer::new`] takes a limiter with any store. Clones of a layer share one limiter.
+///
+/// The service must be `Clone`, and its response body must implement `From<String>`, for the body of a denial: `String` and
+/// `axum::body::Body` do. Map other bodies first.
 pub struct RateLimitLayer<S = MemoryStore<SystemClock>, O = Unobserved> {
     decider: Arc<Decider<S, O>>,
 }

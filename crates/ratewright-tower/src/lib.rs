@@ -16,7 +16,7 @@
 //! ```
 //!
 //! With the feature `axum`, the layer finds the client's address in `ConnectInfo<SocketAddr>`; serve the router with
-//! `into_make_service_with_connect_info::<SocketAddr>()`. Other stores, attributes and observers, in full:
+//! `into_make_service_with_connect_info::<SocketAddr>()`. Without axum, add the extension [`Peer`] to each request. Other stores, attributes and observers, in full:
 //!
 //! ```
 //! # use std::net::SocketAddr; use std::sync::Arc;

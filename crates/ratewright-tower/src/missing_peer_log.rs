@@ -27,7 +27,7 @@ impl MissingPeerLog {
         let Some(suppressed) = self.admit(now) else { return };
         error!(
             suppressed,
-            "request rejected with 500: no peer address to count by; with axum, serve the router with into_make_service_with_connect_info::<SocketAddr>(), otherwise set RequestReader::peer"
+            "request rejected with 500: no peer address to count by; with axum, turn on the feature axum of ratewright-tower and serve the router with into_make_service_with_connect_info::<SocketAddr>(); otherwise add the extension Peer to each request, or set RequestReader::peer"
         );
     }
 

@@ -1,7 +1,7 @@
 //! The program: reads the command line and the policy file, and opens the listeners.
 //!
 //! # Layout
-//! - `cli`: the command line. `config`: the policy file, from YAML to typed settings. `variables`: mistyped environment variables.
+//! - `cli`: the command line. `config`: the policy file, from YAML to typed settings. `variable_typos`: mistyped environment variables.
 //! - `serve`: opens the listeners. `reload`: puts a changed policy file in force.
 //! - `gateway`, `envoy`: the program's handles on the gateway and on Envoy's rate limit service. `store`: memory or Redis.
 //! - `metrics`, `access_log`, `log`, `traces`: what an operator sees. `jwks`: fetches keys for tokens.
@@ -9,7 +9,7 @@
 //! - `check`, `diff`, `deployment`, `explain`: the commands that read policy files. `deployment` also reads
 //!   Kubernetes manifests.
 //! - `admin_client`: the commands that ask a running instance. `fetch`: one HTTP request. `text_table`: columns on a terminal.
-//! - `manual`: man pages and shell completions.
+//! - `man_pages`: man pages and shell completions.
 #![expect(clippy::print_stderr, reason = "the program talks to a terminal")]
 
 mod access_log;
