@@ -1,7 +1,7 @@
 //! Warnings about valid policies that never apply, or that clients can evade. Without a warning nobody would notice, so `check` and the log
 //! report them.
 
-mod shadow_index;
+mod hidden_policies;
 
 use ratewright_core::Policy;
 use ratewright_core::policy::{Missing, Mode, Part, Pattern, Selector};
@@ -10,7 +10,7 @@ use ratewright_core::query::AttributeName;
 use crate::raw_value::Position;
 use crate::reader::Reader;
 use crate::yaml_errors::closest;
-use shadow_index::ShadowIndex;
+use hidden_policies::ShadowIndex;
 
 /// A policy and its position.
 pub(crate) struct LocatedPolicy<'a> {

@@ -49,8 +49,6 @@ mod from_yaml;
 mod in_flight;
 mod ineffective_policies;
 mod merge;
-#[expect(missing_debug_implementations, reason = "values may be secrets, so they cannot be printed")]
-mod outline;
 mod policies;
 pub mod program;
 mod quotas;
@@ -59,6 +57,8 @@ mod raw_value;
 mod reader;
 mod referenced_files;
 mod schema;
+#[expect(missing_debug_implementations, reason = "values may be secrets, so they cannot be printed")]
+mod settings_by_path;
 mod source_file;
 #[expect(missing_debug_implementations, reason = "values may be secrets, so they cannot be printed")]
 mod values;

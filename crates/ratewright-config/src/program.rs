@@ -22,8 +22,8 @@ pub mod ineffective_policies {
 }
 
 /// All settings by path, so that two files can be compared.
-pub mod outline {
-    pub use crate::outline::*;
+pub mod settings_by_path {
+    pub use crate::settings_by_path::*;
 }
 
 /// Values with positions, before they are parsed.

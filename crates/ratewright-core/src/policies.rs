@@ -5,9 +5,9 @@
 //! The cost of a selection depends on the policies that apply, not on all: policies are found by name or through an index, so ten
 //! thousand cost about as much as ten.
 
-mod readings;
+mod ambiguous_queries;
 
-pub(crate) use readings::views;
+pub(crate) use ambiguous_queries::views;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -429,7 +429,7 @@ impl Policies {
             let key = Key::read(limit.name(), query.attributes, reading)?;
             let (quota, on_failure, patience) = (limit.quota(), policy.on_failure(), query.patience);
             let charge = Charge { limit: id, key, quota, act, patience, on_failure };
-            if SEVERAL { readings::merge(charges, charge) } else { charges.push(charge) }
+            if SEVERAL { ambiguous_queries::merge(charges, charge) } else { charges.push(charge) }
         }
         None
     }

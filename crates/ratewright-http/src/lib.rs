@@ -22,10 +22,10 @@ pub mod address;
 #[cfg(feature = "identify")]
 pub mod correlation;
 #[cfg(feature = "identify")]
-mod dialect;
-#[cfg(feature = "identify")]
 pub mod explain;
 pub mod headers;
+#[cfg(feature = "identify")]
+mod http_settings;
 #[cfg(feature = "identify")]
 pub mod identify;
 #[cfg(feature = "identify")]
@@ -48,7 +48,7 @@ pub use headers::{HeaderStyle, RateLimitHeaders};
 #[cfg(feature = "identify")]
 pub use {
     correlation::CorrelationId,
-    dialect::{Dialect, SharedDialect},
+    http_settings::{Dialect, SharedDialect},
     identify::{Facts, IdentityRules, identify},
     problem::{Problem, ProblemContext},
     request_context::RequestContext,

@@ -15,10 +15,10 @@ mod clock_setback_by_slot;
 mod cluster;
 mod counters;
 mod error;
-mod frame;
 mod instances;
 mod link;
 mod name;
+mod script_codec;
 mod servers;
 
 use std::sync::Arc;
@@ -37,10 +37,10 @@ pub use servers::{Certificates, Servers, ServersError};
 use crate::failover::Peers;
 use crate::settle::Purpose;
 use clock_setback_by_slot::TimesSeen;
-use frame::DecisionReply;
 use instances::Presence;
 use link::Link;
 use name::Naming;
+use script_codec::DecisionReply;
 
 /// How the store uses Redis.
 #[derive(Clone, Debug)]
@@ -151,7 +151,7 @@ impl RedisStore {
     /// Outside of a tokio runtime.
     pub fn new(servers: Servers, settings: RedisSettings) -> Self {
         let naming = Naming { prefix: settings.prefix, is_tagged: servers.is_cluster() };
-        let header = frame::header(settings.min_ttl, settings.readable);
+        let header = script_codec::header(settings.min_ttl, settings.readable);
         let link = Arc::new(Link::new(servers, settings.deadline, header, settings.clock));
         let presence = Arc::new(Presence::default());
         if settings.announces {
@@ -196,11 +196,11 @@ impl RedisStoreInner {
         standings: &mut Standings,
         until: Instant,
     ) -> Result<(bool, DecisionReply), StoreError> {
-        let packed = frame::pack(charges, purpose, &self.naming);
+        let packed = script_codec::pack(charges, purpose, &self.naming);
         let time_seen = self.times_seen.of(packed.keys.first());
         let answer = self.link.ask(packed, until).await?;
         time_seen.note(answer.now);
-        if let Some(fits) = frame::derive(charges, purpose, &answer, standings) {
+        if let Some(fits) = script_codec::derive(charges, purpose, &answer, standings) {
             return Ok((fits, answer));
         }
         standings.clear();
@@ -230,7 +230,7 @@ impl RedisStoreInner {
     async fn refund_together(&self, refunds: &[Refund<'_>], until: Instant) -> Result<usize, StoreError> {
         let Some(first) = refunds.first().map(|refund| self.naming.name(&refund.key)) else { return Ok(0) };
         let time_seen = self.times_seen.of(Some(&first));
-        let packed = frame::pack_refunds(refunds, time_seen, &self.naming);
+        let packed = script_codec::pack_refunds(refunds, time_seen, &self.naming);
         if packed.keys.is_empty() {
             return Ok(0);
         }

@@ -39,8 +39,8 @@ use tracing::level_filters::LevelFilter;
 use crate::jwks::JwksSource;
 
 use ratewright_config::program::file::{self, File};
-use ratewright_config::program::outline::Outline;
 use ratewright_config::program::raw_value::RawValue;
+use ratewright_config::program::settings_by_path::Outline;
 use ratewright_config::program::values::{Family, LogLevel};
 use ratewright_config::program::yaml_errors::unknown_name;
 use ratewright_config::program::{

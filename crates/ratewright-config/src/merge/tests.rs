@@ -3,8 +3,8 @@ use std::fmt::Write as _;
 use expect_test::{Expect, expect};
 
 use super::*;
-use crate::outline::Outline;
 use crate::referenced_files::NoFiles;
+use crate::settings_by_path::Outline;
 
 /// A base file and a profile, as one.
 fn merged(base: &str, profile: &str) -> File {

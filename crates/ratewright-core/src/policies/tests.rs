@@ -1,7 +1,7 @@
 //! Selection: which policies apply to which queries.
 
+mod ambiguous_queries;
 mod explain;
-mod readings;
 
 use super::*;
 use crate::charge::Act;

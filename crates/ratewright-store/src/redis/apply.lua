@@ -5,7 +5,7 @@ Redis runs one script at a time. What is read here is still true when it is writ
 at the same moment cannot both be given the last unit.
 
     KEYS     ratelimit:login:10.0.0.1   ratelimit:all   …          one for each charge
-    ARGV[1]  │ header │ charge │ charge │ charge │ …               packed, see frame.rs
+    ARGV[1]  │ header │ charge │ charge │ charge │ …               packed, see script_codec.rs
                       └─ one decision ──┘└─ the next …
     reply    now,  paid, state, state,  paid, state, …             a state is four numbers; refunds: how many
 

@@ -26,8 +26,8 @@ use ratewright_core::{Micros, Quota};
 use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
-use super::frame::{self, DecisionReply};
 use super::name::Naming;
+use super::script_codec::{self, DecisionReply};
 use super::{RedisStoreInner, StoreError};
 use crate::settle::Purpose;
 
@@ -142,7 +142,7 @@ impl RedisStoreInner {
         if is_vetoed {
             for ((charges, answer), group) in paid.iter().zip(&paying) {
                 let mut standings = Standings::new();
-                frame::derive(charges, Purpose::Weigh, answer, &mut standings);
+                script_codec::derive(charges, Purpose::Weigh, answer, &mut standings);
                 fill(&mut told, group, standings);
             }
         } else {
@@ -154,7 +154,7 @@ impl RedisStoreInner {
     /// Refunds a group in one call.
     async fn give_back(&self, charges: &[Charge<'_>], answer: &DecisionReply) -> Result<usize, StoreError> {
         let mut standings = Standings::new();
-        frame::derive(charges, Purpose::Spend, answer, &mut standings);
+        script_codec::derive(charges, Purpose::Spend, answer, &mut standings);
         let refunds = charges.iter().zip(standings).filter_map(|(charge, standing)| match standing.outcome {
             Outcome::Charged(receipt) => {
                 let (key, quota) = (charge.key, charge.quota);

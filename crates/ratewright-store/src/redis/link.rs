@@ -34,7 +34,7 @@ use tokio::time::{timeout, timeout_at};
 
 use super::counters::{Counters, Traffic};
 use super::error::{Endpoint, StoreError, words};
-use super::frame::{DecisionReply, Packed, answers};
+use super::script_codec::{DecisionReply, Packed, answers};
 use super::servers::{Connection, Servers};
 
 /// The script.
