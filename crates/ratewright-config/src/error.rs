@@ -10,6 +10,8 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use ratewright_telemetry::sounds_secret;
+
 use crate::raw_value::Position;
 use crate::source_file::SourceFile;
 
@@ -67,15 +69,28 @@ struct Excerpt {
 const OPEN_SECTIONS: [&str; 10] =
     ["enabled", "listen", "exempt", "policies", "gateway", "envoy", "headers", "problem", "metrics", "log"];
 
-/// True if a line of an invalid file may hold a secret, by the last top-level name above it.
+/// True if a line of an invalid file may hold a secret, by the last top-level name above it. Names in quotes, with a tag or an anchor
+/// are not looked up: their sections count as secret.
 pub(crate) fn may_hold_secrets(text: &str, line: u64) -> bool {
     let n = usize::try_from(line).unwrap_or(usize::MAX);
     let above = text.lines().take(n);
-    let is_name = |line: &&str| line.starts_with(|c: char| c.is_ascii_alphabetic());
+    let goes_on =
+        |line: &str| line.starts_with([' ', '\t', '#', ']', '}']) || line == "-" || line.starts_with("- ");
+    let is_name = |line: &&str| !line.trim().is_empty() && !goes_on(line);
     let section = above.clone().filter(is_name).last().and_then(|line| line.split_once(':'));
     let is_open = section.is_some_and(|(name, _)| OPEN_SECTIONS.contains(&name));
     let is_bare_name = above.last().and_then(|line| line.trim().strip_suffix(':')).is_some_and(is_word);
     !is_open && !is_bare_name
+}
+
+/// True if a line has a pattern for an attribute whose values are secrets, such as `'header:X-Api-Key': …`.
+fn has_secret_pattern(line: &str) -> bool {
+    const KINDS: [&str; 5] = ["header:", "cookie:", "query:", "claim:", "attribute:"];
+    KINDS.iter().flat_map(|kind| line.split(kind).skip(1)).any(|rest| {
+        let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && !"-_.".contains(c)).unwrap_or(rest.len());
+        let (name, after) = rest.split_at(end);
+        after.trim_start_matches(['\'', '"', ' ']).starts_with(':') && sounds_secret(name)
+    })
 }
 
 /// A long text without its middle: values in a file may have any length.
@@ -107,7 +122,8 @@ impl ConfigError {
             }
             let at = usize::try_from(position.line).ok()?.checked_sub(1)?;
             let text = file?.text.lines().nth(at)?;
-            (text.len() <= SHOWN_MAX && !text.contains(char::is_control)).then(|| text.to_owned())
+            (!has_secret_pattern(text) && text.len() <= SHOWN_MAX && !text.contains(char::is_control))
+                .then(|| text.to_owned())
         };
         let shown = position.map(|position| Excerpt {
             line: position.line,

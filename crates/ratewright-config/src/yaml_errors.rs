@@ -1,5 +1,7 @@
 //! Errors of the YAML parser, in words for people who write policy files.
 
+use std::borrow::Cow;
+
 use serde_saphyr::{Error, MessageFormatter, UserMessageFormatter};
 
 /// Describes an error without its position, which is printed before it.
@@ -12,7 +14,7 @@ pub fn describe(error: &Error) -> String {
         return unknown(field, expected);
     }
     if let Error::DuplicateMappingKey { key, .. } = error {
-        let name = key.as_deref().unwrap_or_default();
+        let name = shown_name(key.as_deref().unwrap_or_default());
         return format!("duplicate name {name:?}; remove one");
     }
     if let Error::SerdeInvalidType { unexpected, expected, .. } = error {
@@ -70,7 +72,25 @@ fn unknown(name: &str, known: &[&str]) -> String {
             "{name} belongs to quota: write quota: {{{name}: …}}, or indent it further than the line quota:"
         );
     }
-    unknown_name(&format!("unknown setting {name:?}"), name, known)
+    let has_secrets = known.iter().any(|known| SECRET_SETTINGS.contains(known));
+    let shown = if has_secrets { shown_name(name) } else { name.into() };
+    unknown_name(&format!("unknown setting {shown:?}"), name, known)
+}
+
+/// Settings that are secrets, or sections that have some.
+const SECRET_SETTINGS: [&str; 8] = ["api", "jwt", "nodes", "redis", "secret", "sentinel", "tokens", "url"];
+
+/// An unknown name, without what may be a secret: `{tokens:x}` without a space is one name, and so is a secret in the wrong place.
+fn shown_name(name: &str) -> Cow<'_, str> {
+    const WORD_MAX: usize = 32;
+    let (word, value) = name.split_once(':').map_or((name, None), |(word, value)| (word, Some(value)));
+    let is_word =
+        word.len() <= WORD_MAX && word.bytes().all(|b| b.is_ascii_alphabetic() || b"_-.".contains(&b));
+    match (is_word, value) {
+        (true, None) => Cow::Borrowed(name),
+        (true, Some(_)) => Cow::Owned(format!("{word}:…")),
+        (false, _) => Cow::Borrowed("…"),
+    }
 }
 
 /// A problem with a name, followed by the most similar known name and all known names.

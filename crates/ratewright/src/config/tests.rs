@@ -150,6 +150,25 @@ fn no_secret_is_shown() {
         "clients: {user: {jwt: {secret: s3cret, public_key: none}}}",
         "tokens: [s3cret]",
         "s3cret",
+        // A missing space makes the secret a part of the name.
+        "api: {tokens:s3cret}",
+        "api: {s3cret}",
+        "api: {s3cret: 1, s3cret: 2}",
+        "clients: {user: {jwt: {secret:s3cret}}}",
+        "clients: {user: {jwt: {s3cret: secret}}}",
+        "store: {redis: {url:redis://:s3cret@127.0.0.1}}",
+        "store: {redis: {'redis://:s3cret@h': x}}",
+        // The section's name is not a bare word.
+        "policies: []\n\"api\":\n  tokens: [s3cret, *x]",
+        "policies: []\n'clients': {user: {jwt: {secret: s3cret, leewai: 5}}}",
+        "policies: []\n!!str api:\n  tokens: [s3cret, *x]",
+        "policies: []\n&z api:\n  tokens: [s3cret, *x]",
+        "policies: []\n? api\n: tokens: [s3cret, *x]",
+        "policies: []\n<<: {api: {tokens: [s3cret, *x]}}",
+        "policies: []\n--- {api: {tokens: [s3cret, *x]}}",
+        // Keys of clients are secrets too.
+        "policies:\n  - {name: a, quota: {rate: 0/s}, when: {'header:X-Api-Key': s3cret}}",
+        "policies:\n  - {name: a, quota: {rate: 0/s}, when: {\"cookie:session\" : s3cret}}",
     ] {
         let errors = Config::of_text(text).err().unwrap_or_else(|| panic!("{text} is valid"));
         for error in errors {
