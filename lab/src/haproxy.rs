@@ -43,13 +43,22 @@ impl Haproxy {
     /// One process with so many threads, and what its frontend and its backend say.
     pub fn start(n_threads: usize, frontend: &str, backend: &str) -> Self {
         let (port, folder) = (free_port(), TempDir::new().expect("a temporary folder"));
-        let [file, log] = ["haproxy.cfg", "haproxy.log"].map(|name| folder.path().join(name));
         let text = FILE
             .replace("THREADS", &n_threads.to_string())
             .replace("PORT", &port.to_string())
             .replace("SOCKET", &folder.path().join(SOCKET).display().to_string())
             .replace("FRONTEND", frontend)
             .replace("BACKEND", backend);
+        Self::run_in(folder, &text, port)
+    }
+
+    /// Starts one with this configuration, which listens on this port of loopback.
+    pub fn serve(text: &str, port: u16) -> Self {
+        Self::run_in(TempDir::new().expect("a temporary folder"), text, port)
+    }
+
+    fn run_in(folder: TempDir, text: &str, port: u16) -> Self {
+        let [file, log] = ["haproxy.cfg", "haproxy.log"].map(|name| folder.path().join(name));
         std::fs::write(&file, text).expect("a file");
         let command = ["haproxy".as_ref(), "-db".as_ref(), "-f".as_ref(), file.as_os_str()];
         let running = ServerProcess::start(command, log);

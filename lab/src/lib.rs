@@ -4,6 +4,7 @@
 #![expect(clippy::disallowed_methods, reason = "processes and sockets live in real time")]
 #![expect(clippy::missing_panics_doc, reason = "a test without its server must stop")]
 
+mod caddy;
 mod certificates;
 mod cluster;
 mod envoy;
@@ -21,6 +22,7 @@ mod traffic;
 
 use std::time::{Duration, Instant};
 
+pub use caddy::Caddy;
 pub use certificates::write_certificates;
 pub use cluster::Cluster;
 pub use envoy::{Envoy, Filter, Trust};

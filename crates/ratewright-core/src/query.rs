@@ -59,6 +59,8 @@ impl<'a> Query<'a> {
 pub enum Entrypoint {
     /// The REST API.
     Rest,
+    /// Forward authentication: a proxy asks for its clients.
+    Authorize,
     /// The reverse proxy.
     Gateway,
     /// Envoy's rate limit service over gRPC.
@@ -71,12 +73,14 @@ pub enum Entrypoint {
 
 impl Entrypoint {
     /// All entrypoints, each at the index `as usize`.
-    pub const ALL: [Self; 5] = [Self::Rest, Self::Gateway, Self::Grpc, Self::Json, Self::Tower];
+    pub const ALL: [Self; 6] =
+        [Self::Rest, Self::Authorize, Self::Gateway, Self::Grpc, Self::Json, Self::Tower];
 
     /// Its name in metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Rest => "rest",
+            Self::Authorize => "authorize",
             Self::Gateway => "gateway",
             Self::Grpc => "grpc",
             Self::Json => "json",

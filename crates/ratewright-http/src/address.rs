@@ -113,6 +113,13 @@ pub fn client_address(headers: &HeaderMap, peer: IpAddr, rules: &Proxies) -> IpA
     }
 }
 
+/// The client in the value of `X-Forwarded-For` that a trusted proxy sent. `None` if it does not end with an address.
+pub fn forwarded_address(line: &[u8], rules: &Proxies) -> Option<IpAddr> {
+    let mut hops = line.rsplit(|&byte| byte == b',').map(node::parse);
+    let nearest = hops.next()??;
+    Some(if rules.trust(nearest) { walk(hops, nearest, rules) } else { nearest })
+}
+
 /// The name of an address in bucket keys: `192.0.2.1`, or `2001:db8::/64` with a prefix of 64.
 pub fn client(address: IpAddr, ipv6_prefix: u8) -> String {
     match ClientName::new(address, ipv6_prefix) {

@@ -22,6 +22,9 @@
 //! it names no other site, and its `Host` is `localhost` or an IP address other than `0.0.0.0` and `[::]`. Requests
 //! with a valid token are always accepted.
 //!
+//! Forward authentication has a rule of its own, because `Authorization`, `Host` and `Origin` are the client's there: see
+//! [`Access::authenticate_proxy`].
+//!
 //! Tokens are stored as SHA-256 digests, and a presented token is compared with all of them in constant time, so that
 //! neither a memory dump nor timing reveals one. A caller behind a local proxy looks local: that proxy must
 //! authenticate its clients itself.
@@ -37,6 +40,7 @@ use axum::middleware::Next;
 use axum::response::IntoResponse;
 use http::{HeaderMap, HeaderName, StatusCode, header};
 use ratewright_http::Problem;
+use ratewright_http::address::Proxies;
 
 use crate::response::ProblemResponse;
 use crate::settings::SharedServerSettings;
@@ -46,6 +50,9 @@ const TOKEN_MAX: usize = 1_024;
 
 /// The header in which browsers send the site of a page.
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+
+/// The header in which a proxy presents its token.
+const PROXY_TOKEN: HeaderName = HeaderName::from_static("x-ratewright-token");
 
 /// The digest of a token.
 #[derive(Clone, Copy)]
@@ -199,6 +206,25 @@ impl Access {
         Err(Problem::new(StatusCode::FORBIDDEN, detail))
     }
 
+    /// Authenticates a proxy that asks for its clients: by its address, a certificate, or a token in `X-Ratewright-Token`.
+    /// `Authorization` is the client's.
+    ///
+    /// # Errors
+    /// 401 if the caller is not a trusted proxy, even if it is local.
+    pub fn authenticate_proxy(&self, caller: Caller<'_>, proxies: &Proxies) -> Result<(), Problem> {
+        if proxies.trust(caller.peer)
+            || caller.client_certified.is_some()
+            || proxy_token(caller.headers).is_some_and(|token| self.has_token(token))
+        {
+            return Ok(());
+        }
+        let peer = caller.peer;
+        let detail = format!(
+            "the caller {peer} is not a trusted proxy; add its address to clients.trusted_proxies, or send one of api.tokens as X-Ratewright-Token"
+        );
+        Err(Problem::new(StatusCode::UNAUTHORIZED, detail))
+    }
+
     /// Compares with every token, so that the duration reveals nothing.
     pub fn has_token(&self, token: &str) -> bool {
         let presented = TokenDigest::of(token);
@@ -258,6 +284,13 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
     let (scheme, token) = field.to_str().ok()?.split_once(' ')?;
     let token = token.trim_matches(' ');
     (scheme.eq_ignore_ascii_case("bearer") && (1..=TOKEN_MAX).contains(&token.len())).then_some(token)
+}
+
+/// The token that a proxy presents. An empty one is ignored; so are several.
+fn proxy_token(headers: &HeaderMap) -> Option<&str> {
+    let mut lines = headers.get_all(PROXY_TOKEN).iter();
+    let (Some(line), None) = (lines.next(), lines.next()) else { return None };
+    line.to_str().ok().filter(|token| (1..=TOKEN_MAX).contains(&token.len()))
 }
 
 /// Shows nothing of the token.

@@ -8,12 +8,14 @@
 //! | `POST /api/v1/decide` | decides under the policy file | 200, 429, or 403 |
 //! | `POST /api/v1/decide/batch` | decides up to 1,000 queries | 200 |
 //! | `POST /api/v1/explain` | says why a request is limited or not, and spends nothing | 200 |
+//! | any method `/api/v1/authorize` | decides for a proxy, in `authorize.rs` | 200, 429, or 403 |
 //! | `POST /api/v1/refund` | refunds what a decision charged | 200 |
 //! | `GET /openapi.json` | describes this API | 200 |
 //!
 //! The first three take `policy=` in place of `algorithm=`. Without `key`, the caller's own bucket is meant. Calls
 //! that concern other clients (with `key`, reset, decide, refund) are for local callers and those with a token.
 
+mod authorize;
 mod body;
 mod bucket_target;
 mod client;
@@ -49,6 +51,7 @@ use crate::settings::{ServerSettings, SharedServerSettings};
 use bucket_target::BucketTarget;
 use params::{AcceptedParams, Params};
 
+pub use authorize::{AUTHORIZE, authorize_router};
 pub use client::IsListed;
 pub use decide::{CountInFlight, FindRoute, FoundRoute, GatewayView, parse as parse_decide};
 
@@ -384,7 +387,7 @@ fn expose(response: &mut Response<String>, headers: &HeaderMap) {
 async fn unknown_path(request: Request) -> ProblemResponse {
     not_found(
         &request,
-        "/api/v1/rate-limit/check, /remaining or /reset, /api/v1/decide, /api/v1/explain, or /openapi.json",
+        "/api/v1/rate-limit/check, /remaining or /reset, /api/v1/decide, /api/v1/explain, /api/v1/authorize, or /openapi.json",
     )
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use ratewright_http::Dialect;
+use ratewright_http::original_request::OriginalRequestSource;
 
 use crate::access::Access;
 
@@ -16,6 +17,8 @@ pub struct ServerSettings {
     pub dialect: Arc<Dialect>,
     /// Which callers are authorized.
     pub access: Access,
+    /// Where proxies describe the client's request at `/api/v1/authorize`. None: the endpoint is disabled.
+    pub authorize: Option<OriginalRequestSource>,
 }
 
 /// The current settings, shared by all listeners.

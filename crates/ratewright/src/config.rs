@@ -31,6 +31,7 @@ use std::time::Duration;
 use ratewright_core::policy::OnFailure;
 use ratewright_core::{Micros, Policies};
 use ratewright_gateway::{ExplainTokens, GatewaySettings};
+use ratewright_http::original_request::OriginalRequestSource;
 use ratewright_http::{HeaderStyle, IdentityRules, Problem};
 use ratewright_server::admin::Labels;
 use ratewright_server::{Access, TokenDigest};
@@ -87,6 +88,8 @@ pub(crate) struct Config {
     pub(crate) ad_hoc: Vec<&'static str>,
     /// Which callers are allowed.
     pub(crate) access: Access,
+    /// Where proxies describe the client's request at `/api/v1/authorize`, if they may call it.
+    pub(crate) authorize: Option<OriginalRequestSource>,
     pub(crate) answers: AnswersConfig,
     /// Labels that every series carries.
     pub(crate) labels: Labels,
@@ -320,6 +323,7 @@ impl SectionReader<'_> {
         };
         let tokens = self.read_all("api.tokens", &api.tokens).unwrap_or_default();
         let access = Access::new(tokens.iter().map(|token| TokenDigest::of(&token.0)).collect());
+        let authorize = self.authorize(&api, &clients.rules, access.has_tokens());
         let exempt = file.exempt.unwrap_or_default();
         let defaults = api.defaults.unwrap_or_default();
         let store = self.store(store);
@@ -352,6 +356,7 @@ impl SectionReader<'_> {
             store,
             clients,
             access,
+            authorize,
             answers: self.answers(&file.headers.unwrap_or_default(), &file.problem.unwrap_or_default()),
             labels: self.labels(file.metrics.unwrap_or_default()),
             log: self.log(file.log.unwrap_or_default()),
@@ -360,6 +365,30 @@ impl SectionReader<'_> {
             fingerprint: Fingerprint::default(),
             outline,
         }
+    }
+
+    /// Where proxies describe the client's request at `/api/v1/authorize`.
+    fn authorize(
+        &mut self,
+        api: &file::Api,
+        rules: &IdentityRules,
+        has_tokens: bool,
+    ) -> Option<OriginalRequestSource> {
+        let raw = api.authorize.as_ref()?;
+        let source = self.read("api.authorize", raw)??;
+        if rules.proxies.trusted.is_empty() && !has_tokens {
+            self.warn(
+                raw.position,
+                "api.authorize: no proxy is trusted, so only callers with a certificate can use it. Set clients.trusted_proxies to the addresses of your proxies, or set api.tokens".to_owned(),
+            );
+        }
+        if let Some(name) = &rules.user_header {
+            self.warn(
+                raw.position,
+                format!("api.authorize: clients.user.header is {name}, and proxies relay the headers of clients. Have your proxy replace {name} in its calls of /api/v1/authorize, or clients choose their user"),
+            );
+        }
+        Some(source)
     }
 
     fn clients_config(&mut self, raw: file::Clients) -> ClientsConfig {

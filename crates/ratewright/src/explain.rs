@@ -129,7 +129,8 @@ fn by_file(config: Config, body: &Value) -> anyhow::Result<Value> {
         .headers(config.answers.fields)
         .problem_type(config.answers.problem_type)
         .unknown_key(None);
-    let settings = ServerSettings { dialect: Arc::new(dialect), access: config.access };
+    let settings =
+        ServerSettings { dialect: Arc::new(dialect), access: config.access, ..ServerSettings::default() };
     let limiter = Limiter::new(config.policies, MemoryStore::new(SystemClock::new(), KEYS_MAX));
     let (routes, permits) = (config.gateway.routes, Arc::new(config.permits));
     let gateway = rest::GatewayView {

@@ -34,6 +34,7 @@ use ratewright_core::quota::Algorithm;
 use ratewright_core::{Clock, Policies, Policy, Timestamp};
 use ratewright_http::Dialect;
 use ratewright_http::jwt::Verifier;
+use ratewright_http::original_request::OriginalRequestSource;
 use ratewright_server::admin::Reloaded;
 use ratewright_server::{Access, ServerSettings};
 use ratewright_store::WallClock;
@@ -124,7 +125,7 @@ impl JwksTask {
     /// the next fetch.
     pub(crate) fn start(
         clients: ClientsConfig,
-        access: Access,
+        (access, authorize): (Access, Option<OriginalRequestSource>),
         answers: AnswersConfig,
         before: Option<&Self>,
     ) -> anyhow::Result<(ServerSettings, Self)> {
@@ -152,7 +153,7 @@ impl JwksTask {
                 .problem_type(problem_type)
                 .unknown_key(unknown_key),
         );
-        Ok((ServerSettings { dialect, access }, jwks_task))
+        Ok((ServerSettings { dialect, access, authorize }, jwks_task))
     }
 }
 
@@ -330,7 +331,8 @@ impl Running {
             return self.refuse(&error);
         }
         let (log, restart_only) = (config.log.clone(), RestartOnly::of(&config));
-        let settings = JwksTask::start(config.clients, config.access, config.answers, Some(jwks_task));
+        let access = (config.access, config.authorize);
+        let settings = JwksTask::start(config.clients, access, config.answers, Some(jwks_task));
         let (settings, new_jwks_task) = match settings {
             Ok(settings) => settings,
             Err(error) => return self.refuse(&error),

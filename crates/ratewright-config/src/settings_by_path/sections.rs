@@ -91,7 +91,7 @@ outline!(Envoy {
     connection_age,
     connection_grace
 });
-outline!(Api { tokens, defaults });
+outline!(Api { tokens, authorize, defaults });
 outline!(Defaults { token_bucket, leaky_bucket, sliding_window, sliding_window_counter, fixed_window });
 outline!(Headers { families, retry_after, limit });
 outline!(Problem { kind });

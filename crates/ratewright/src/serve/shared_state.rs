@@ -63,7 +63,8 @@ impl Running {
             LogDenials::PerSecond(n) => Warnings::PerSecond(n),
         };
         let telemetry = Arc::new(Telemetry::new(warnings, WallClock, Arc::new(SystemClock::new())));
-        let (settings, jwks_task) = JwksTask::start(config.clients, config.access, config.answers, None)?;
+        let access = (config.access, config.authorize);
+        let (settings, jwks_task) = JwksTask::start(config.clients, access, config.answers, None)?;
         let dialect = Arc::clone(&settings.dialect);
         let observer = TelemetryObserver::Rates(telemetry.clone());
         let limiter = Arc::new(Limiter::observed(config.policies, store.clone(), observer));
@@ -99,6 +100,7 @@ impl Running {
         );
         let routes = rest::router(self.rest()).merge(questions);
         let routes = if is_exposed { guard(routes, self.settings.clone()) } else { routes };
+        let routes = routes.merge(rest::authorize_router(self.rest()));
         // envoyproxy/ratelimit has this path for probes.
         let ready = self.clone();
         let healthcheck = move || async move {

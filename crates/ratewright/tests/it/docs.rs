@@ -22,7 +22,7 @@ use transcript::{Stage, replay};
 const BEGIN: &str = "<!-- reference -->\n";
 const END: &str = "<!-- end of reference -->\n";
 
-fn page(name: &str) -> String {
+pub(crate) fn page(name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(name);
     std::fs::read_to_string(path).unwrap()
 }

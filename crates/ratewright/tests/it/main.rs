@@ -4,6 +4,7 @@
 mod admin_client;
 mod api;
 mod attack;
+mod authorize;
 mod client_loops;
 mod commands;
 mod cost_by_path;

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{IpAddr, TcpStream, UdpSocket};
+use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::{Arc, Mutex};
@@ -396,6 +396,17 @@ fn connect(address: &str) -> TcpStream {
     let stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     stream
+}
+
+/// Sends bytes from one address of loopback to another, and reads one answer.
+pub(crate) fn http_from(source: [u8; 4], address: &str, request: &str) -> Answer {
+    use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+    let stream = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    bind(&stream, &SocketAddr::from((source, 0))).unwrap();
+    connect(&stream, &address.parse::<SocketAddr>().unwrap()).unwrap();
+    let stream = TcpStream::from(stream);
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    exchange(stream, request)
 }
 
 /// An address of this machine that is not loopback: a client that connects from there is not local. Nothing is sent.
