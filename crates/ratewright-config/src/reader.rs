@@ -183,9 +183,10 @@ impl Reader<'_> {
         Some(text)
     }
 
-    /// True if a text is `off`.
+    /// True if a text is `off`, or YAML's `false`.
     pub fn is_off(&mut self, text: &str) -> bool {
-        self.expanded(text) == "off"
+        let text = self.expanded(text);
+        text == "off" || text.eq_ignore_ascii_case("false")
     }
 
     /// A text with variables of the environment replaced, or as it is if that fails.
