@@ -94,7 +94,7 @@ impl Reader<'_> {
     /// Tests that must all hold.
     pub(crate) fn condition(&mut self, path: &str, raw: &file::Condition, case: Case) -> Option<Condition> {
         let mut condition = Condition::default();
-        let mut is_valid = true;
+        let mut is_valid = self.has_each_attribute_once(path, raw);
         for (name, patterns) in &raw.0 {
             let path = format!("{path}.{name}");
             let added = match AttributeName::from_text(name) {
@@ -124,6 +124,26 @@ impl Reader<'_> {
             }
         }
         is_valid.then_some(condition)
+    }
+
+    /// False, and an error, if a condition names a header twice. Only names of headers can be spelled in two ways.
+    fn has_each_attribute_once(&mut self, path: &str, raw: &file::Condition) -> bool {
+        let mut names: Vec<_> = raw.0.iter().map(|(name, patterns)| (patterns.position, name)).collect();
+        names.sort();
+        let mut known: Vec<(AttributeName<String>, &String)> = Vec::new();
+        let n_errors = self.errors.len();
+        for (position, text) in names {
+            let Ok(name) = AttributeName::from_text(text) else { continue };
+            if let Some((_, first)) = known.iter().find(|(known, _)| *known == name) {
+                let problem = format!(
+                    "{path} has {first:?} and {text:?}, which are one header, since header names are case-insensitive; \
+                     write one, with a list of its patterns"
+                );
+                self.error(position, problem);
+            }
+            known.push((name, text));
+        }
+        self.errors.len() == n_errors
     }
 
     fn networks(&mut self, path: &str, raw: &RawList<String>) -> Option<Vec<IpNet>> {
