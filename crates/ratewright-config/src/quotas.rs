@@ -234,7 +234,9 @@ impl Reader<'_> {
             if method == "default" {
                 others = units;
             } else {
-                costs.push((self.method(path, method, cost.position)?, units));
+                let mut raw = RawValue::without_position(method);
+                raw.position = cost.position;
+                costs.push((self.method(path, method, &raw)?, units));
             }
         }
         Some(Cost::ByMethod { costs, others })
