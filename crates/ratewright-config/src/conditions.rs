@@ -7,7 +7,7 @@ use ratewright_http::path::{Case, normalise};
 
 use crate::file;
 use crate::ineffective_policies::UnavailableEffect;
-use crate::raw_value::{ConfigValue, Position, RawList, RawValue};
+use crate::raw_value::{ConfigValue, RawList, RawValue};
 use crate::reader::Reader;
 use crate::yaml_errors::closest;
 
@@ -90,11 +90,53 @@ fn looks_like_regex(text: &str) -> Option<&'static str> {
     )
 }
 
+/// Why no request path matches a pattern, and what to write instead. `shown` is the pattern as written, with its variables.
+fn unmatched_path(text: &str, shown: &str) -> Option<String> {
+    if text == "/" {
+        return None;
+    }
+    if text.ends_with('/') {
+        let advice = match shown.strip_suffix('/') {
+            Some(shorter) => format!("Write {shorter}, or {shown}** for all below it too"),
+            None => format!("Leave the slash out, or write {shown}** for all below it too"),
+        };
+        return Some(format!(
+            ", which matches no request: paths are compared without a slash at the end. {advice}"
+        ));
+    }
+    let mistake = if text.contains(['?', '#']) {
+        ", which matches no request: paths are compared without the query. Leave it out, and test a parameter with query:NAME"
+    } else if text.contains("/.*") {
+        ", which matches only names that begin with a dot. Write * for any text within a segment, ** for any text"
+    } else if text.contains(['{', '}']) || text.contains("/:") {
+        "; parameters such as {id} are for routes. Write * for any text within a segment: /users/*"
+    } else {
+        return not_normal(text, shown);
+    };
+    Some(mistake.to_owned())
+}
+
+/// The advice for a pattern that is not in normal form.
+fn not_normal(text: &str, shown: &str) -> Option<String> {
+    // An example path, with a text for each star.
+    let example = text.replace('*', "x");
+    let example = if example.starts_with('/') { example } else { format!("/{example}") };
+    let normal = normalise(&example, Case::Sensitive);
+    if normal == example {
+        return None;
+    }
+    let is_shown = text == shown && !text.contains('*');
+    let advised = if is_shown { &*normal } else { "the pattern in that form" };
+    Some(format!(
+        ", but paths are compared in their normal form: decoded, without //, . and .., and without parameters (;v=1). Write {advised}"
+    ))
+}
+
 impl Reader<'_> {
     /// Tests that must all hold.
     pub(crate) fn condition(&mut self, path: &str, raw: &file::Condition, case: Case) -> Option<Condition> {
         let mut condition = Condition::default();
-        let mut is_valid = true;
+        let mut is_valid = self.has_each_attribute_once(path, raw);
         for (name, patterns) in &raw.0 {
             let path = format!("{path}.{name}");
             let added = match AttributeName::from_text(name) {
@@ -126,6 +168,26 @@ impl Reader<'_> {
         is_valid.then_some(condition)
     }
 
+    /// False, and an error, if a condition names a header twice. Only names of headers can be spelled in two ways.
+    fn has_each_attribute_once(&mut self, path: &str, raw: &file::Condition) -> bool {
+        let mut names: Vec<_> = raw.0.iter().map(|(name, patterns)| (patterns.position, name)).collect();
+        names.sort();
+        let mut known: Vec<(AttributeName<String>, &String)> = Vec::new();
+        let n_errors = self.errors.len();
+        for (position, text) in names {
+            let Ok(name) = AttributeName::from_text(text) else { continue };
+            if let Some((_, first)) = known.iter().find(|(known, _)| *known == name) {
+                let problem = format!(
+                    "{path} has {first:?} and {text:?}, which are one header, since header names are case-insensitive; \
+                     write one, with a list of its patterns"
+                );
+                self.error(position, problem);
+            }
+            known.push((name, text));
+        }
+        self.errors.len() == n_errors
+    }
+
     fn networks(&mut self, path: &str, raw: &RawList<String>) -> Option<Vec<IpNet>> {
         raw.items.iter().map(|network| self.read(path, &network.cast())).collect()
     }
@@ -151,22 +213,22 @@ impl Reader<'_> {
     ) -> Option<Pattern> {
         let mut text = self.read(path, raw)?;
         if let Some(problem) = looks_like_regex(&text) {
-            self.error(raw.position, format!("{path} is {text:?}; {problem}"));
+            self.error(raw.position, format!("{path} is {:?}; {problem}", raw.text));
             return None;
         }
         match name {
-            AttributeName::Method => text = self.method(path, &text, raw.position)?,
+            AttributeName::Method => text = self.method(path, &text, raw)?,
             AttributeName::Host => {
                 text = text.to_ascii_lowercase();
-                self.check_host(path, &text, raw.position);
+                self.check_host(path, &text, raw);
             }
             AttributeName::Path if !text.starts_with(['/', '*']) => {
-                let problem = format!("{path} is {text:?}, which matches no path; begin with / or **");
+                let problem = format!("{path} is {:?}, which matches no path; begin with / or **", raw.text);
                 self.error(raw.position, problem);
                 return None;
             }
             AttributeName::Path => {
-                self.check_path(path, &text, raw.position);
+                self.check_path(path, &text, raw);
                 if case == Case::Insensitive {
                     text = text.to_ascii_lowercase();
                 }
@@ -184,87 +246,51 @@ impl Reader<'_> {
             | AttributeName::Claim(_)
             | AttributeName::Named(_) => {}
         }
-        let pattern = Pattern::new(&text, name.separator());
-        pattern.map_err(|error| self.error(raw.position, format!("{path}: {error}"))).ok()
+        let parse = |text: &str| Pattern::new(text, name.separator()).map_err(|error| error.to_string());
+        let pattern = self.parse_expanded(raw, &text, parse);
+        pattern.map_err(|why| self.error(raw.position, format!("{path}: {why}"))).ok()
     }
 
     /// A method, or a pattern of methods, in capitals.
-    pub(crate) fn method(&mut self, path: &str, text: &str, position: Option<Position>) -> Option<String> {
+    pub(crate) fn method(&mut self, path: &str, text: &str, raw: &RawValue<String>) -> Option<String> {
         let method = text.to_ascii_uppercase();
         if method.contains('*') || METHODS.contains(&method.as_str()) {
             return Some(method);
         }
+        let (position, shown) = (raw.position, &raw.text);
         if method.parse::<http::Method>().is_err() {
-            let problem = format!("{path} is {text:?}, which is not a method; use GET, POST or another one");
+            let problem = format!("{path} is {shown:?}, which is not a method; use GET, POST or another one");
             self.error(position, problem);
             return None;
         }
         if let Some(like) = closest(&method, &METHODS) {
-            self.error(position, format!("{path} is {text:?}, which is not a method; did you mean {like}?"));
+            self.error(position, format!("{path} is {shown:?}, which is not a method; did you mean {like}?"));
             return None;
         }
         let problem = format!(
-            "{path} is {text:?}, which is not a standard method; it matches only requests with exactly this method"
+            "{path} is {shown:?}, which is not a standard method; it matches only requests with exactly this method"
         );
         self.warn(position, problem);
         Some(method)
     }
 
     /// Warns of a pattern that no request path matches, since paths are compared in normal form.
-    fn check_path(&mut self, path: &str, text: &str, position: Option<Position>) {
-        if text == "/" {
-            return;
-        }
-        if let Some(shorter) = text.strip_suffix('/') {
-            let problem = format!(
-                "{path} is {text:?}, which matches no request: paths are compared without a slash at the end. \
-                 Write {shorter}, or {text}** for all below it too"
-            );
-            return self.warn(position, problem);
-        }
-        if text.contains(['?', '#']) {
-            let problem = format!(
-                "{path} is {text:?}, which matches no request: paths are compared without the query. \
-                 Leave it out, and test a parameter with query:NAME"
-            );
-            return self.warn(position, problem);
-        }
-        if text.contains("/.*") {
-            let problem = format!(
-                "{path} is {text:?}, which matches only names that begin with a dot. Write * for any text within a segment, \
-                 ** for any text"
-            );
-            return self.warn(position, problem);
-        }
-        if text.contains(['{', '}']) || text.contains("/:") {
-            let problem = format!(
-                "{path} is {text:?}; parameters such as {{id}} are for routes. Write * for any text within a segment: /users/*"
-            );
-            return self.warn(position, problem);
-        }
-        // An example path, with a text for each star.
-        let example = text.replace('*', "x");
-        let example = if example.starts_with('/') { example } else { format!("/{example}") };
-        let normal = normalise(&example, Case::Sensitive);
-        if normal != example {
-            let example = if text.contains('*') { "the pattern in that form" } else { &*normal };
-            let problem = format!(
-                "{path} is {text:?}, but paths are compared in their normal form: decoded, without //, . and .., and without \
-                 parameters (;v=1). Write {example}"
-            );
-            self.warn(position, problem);
+    fn check_path(&mut self, path: &str, text: &str, raw: &RawValue<String>) {
+        if let Some(mistake) = unmatched_path(text, &raw.text) {
+            self.warn(raw.position, format!("{path} is {:?}{mistake}", raw.text));
         }
     }
 
     /// Warns of a pattern that no host matches.
-    fn check_host(&mut self, path: &str, text: &str, position: Option<Position>) {
+    fn check_host(&mut self, path: &str, text: &str, raw: &RawValue<String>) {
         let example = text.replace('*', "x");
         if ratewright_http::parts::host_of(&example).as_deref() != Some(&example) {
             let problem = format!(
-                "{path} is {text:?}, which matches no request: hosts are compared without port, user and a dot at the end: \
-                 api.example.com, *.example.com"
+                "{path} is {:?}, which matches no request: hosts are compared without port, user and a dot at the end: \
+                 api.example.com, *.example.com",
+                raw.text
             );
-            self.warn(position, problem);
+            self.warn(raw.position, problem);
         }
     }
 

@@ -533,5 +533,10 @@ pub fn parse(text: &str) -> Result<File, serde_saphyr::Error> {
 
 /// Reads a file's text, and keeps its tree.
 pub(crate) fn parse_recorded(text: &str) -> Result<Recorded<Option<File>>, serde_saphyr::Error> {
-    yaml_tree::parse_recorded(text, serde_saphyr::options! { strict_booleans: true })
+    let options = serde_saphyr::options! {
+        strict_booleans: true,
+        // Texts that look like numbers without an end, such as the token 1e999, stay texts.
+        non_finite_float_policy: serde_saphyr::options::NonFiniteFloatPolicy::PassThrough,
+    };
+    yaml_tree::parse_recorded(text, options)
 }

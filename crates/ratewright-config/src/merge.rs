@@ -7,7 +7,7 @@
 //! | node | rule |
 //! |---|---|
 //! | a section | setting by setting |
-//! | a list at the root: policies, routes | item by item; in a profile an item changes the earlier item of its name |
+//! | a list at the root: policies, routes | item by item; in a profile an item changes the earlier item of its name, once |
 //! | a name without a value | changes nothing |
 //! | all others: values, other lists, tables, and sections with a position such as `quota` | the later one replaces the earlier one |
 
@@ -29,6 +29,17 @@ struct Merging {
     mode: MergeMode,
     /// Settings in both files: the second position, then the first.
     duplicates: Vec<(Option<Position>, Option<Position>)>,
+    /// Items that a profile lists twice.
+    repeated: Vec<RepeatedItem>,
+}
+
+/// An item of a list in a profile whose name an earlier item of the profile has.
+struct RepeatedItem {
+    /// The list: `policies` or `routes`.
+    list: String,
+    name: String,
+    position: Option<Position>,
+    first: Option<Position>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -45,6 +56,9 @@ impl Merging {
         }
         let (Node::Section(under), Node::Section(over)) = (under, over) else { return };
         for (name, over) in over {
+            if let Node::List(items) = &over {
+                self.note_repeated(&name, items);
+            }
             match (setting(under, name), over) {
                 (known, Node::List(items)) => self.merge_items(known, items),
                 (known, over) => self.merge(known, over),
@@ -72,6 +86,22 @@ impl Merging {
         }
     }
 
+    /// Notes items of a profile with the same name: the later one would change the earlier one.
+    fn note_repeated(&mut self, list: &str, items: &[Node]) {
+        if self.mode == MergeMode::Beside {
+            return;
+        }
+        let mut known = HashMap::new();
+        for (name, position) in items.iter().filter_map(item_name) {
+            if let Some(&first) = known.get(name) {
+                let (list, name) = (list.to_owned(), name.to_owned());
+                self.repeated.push(RepeatedItem { list, name, position, first });
+            } else {
+                known.insert(name, position);
+            }
+        }
+    }
+
     /// Merges the items of a list. Duplicate names in a folder are reported later, when policies are read.
     fn merge_items(&mut self, under: &mut Node, over: Vec<Node>) {
         if let Node::Null = under {
@@ -83,14 +113,15 @@ impl Merging {
         }
         let mut by_name = HashMap::new();
         for (n, item) in list.iter().enumerate() {
-            item_name(item).map(|name| by_name.entry(name.to_owned()).or_insert(n));
+            item_name(item).map(|(name, _)| by_name.entry(name.to_owned()).or_insert(n));
         }
         for item in over {
-            let known = item_name(&item).and_then(|name| by_name.get(name)).and_then(|n| list.get_mut(*n));
+            let known =
+                item_name(&item).and_then(|(name, _)| by_name.get(name)).and_then(|n| list.get_mut(*n));
             match (known, item) {
                 (Some(known), item) => self.merge_item(known, item),
                 (None, item) => {
-                    item_name(&item).map(|name| by_name.insert(name.to_owned(), list.len()));
+                    item_name(&item).map(|(name, _)| by_name.insert(name.to_owned(), list.len()));
                     list.push(item);
                 }
             }
@@ -115,9 +146,10 @@ fn setting(settings: &mut Vec<(String, Node)>, name: String) -> &mut Node {
     &mut settings[n].1
 }
 
-fn item_name(item: &Node) -> Option<&str> {
+/// The name of an item, and the name's position.
+fn item_name(item: &Node) -> Option<(&str, Option<Position>)> {
     let name = item.settings().iter().find(|(setting, _)| ITEM_NAMES.contains(&setting.as_str()));
-    name.and_then(|(_, name)| name.text())
+    name.and_then(|(_, name)| Some((name.text()?, name.position())))
 }
 
 impl Reader<'_> {
@@ -131,10 +163,11 @@ impl Reader<'_> {
                 continue;
             };
             let mode = if source.is_profile { MergeMode::Override } else { MergeMode::Beside };
-            let mut merging = Merging { mode, duplicates: Vec::new() };
+            let mut merging = Merging { mode, duplicates: Vec::new(), repeated: Vec::new() };
             merging.merge_roots(&mut merged, node);
             let duplicates = merging.duplicates.into_iter();
             duplicates.for_each(|(position, other)| self.set_in_two_files(position, other));
+            merging.repeated.into_iter().for_each(|item| self.listed_twice(item));
         }
         if !is_complete {
             return None;
@@ -169,6 +202,18 @@ impl Reader<'_> {
                 None
             }
         }
+    }
+
+    /// Reports an item that a profile lists twice.
+    fn listed_twice(&mut self, item: RepeatedItem) {
+        let RepeatedItem { list, name, position, first } = item;
+        let kind = if list == "policies" { "policy" } else { "route" };
+        let first = self.describe_position(first, position);
+        let problem = format!(
+            "there is another {kind} named {name:?} {first} of this profile; a profile changes each {kind} once, so write one item with the \
+             settings of both"
+        );
+        self.error(position, problem);
     }
 
     /// Reports a setting that two files of a folder have.

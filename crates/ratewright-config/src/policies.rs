@@ -410,10 +410,14 @@ impl Reader<'_> {
                 );
                 return None;
             }
-            By::All(parts) => parts.iter().map(|part| self.part(path, part)).collect::<Vec<_>>(),
-            By::One(_) | By::FirstOf(_) => vec![self.part(path, by)],
+            By::All(parts) => {
+                let read: Vec<_> = parts.iter().map(|part| self.part(path, part)).collect();
+                let read = read.into_iter().collect::<Option<Vec<_>>>()?;
+                let positions = parts.iter().map(|part| part.position);
+                self.each_once(path, read.iter().zip(positions)).then_some(read)?
+            }
+            By::One(_) | By::FirstOf(_) => vec![self.part(path, by)?],
         };
-        let parts = parts.into_iter().collect::<Option<Vec<_>>>()?;
         let or_ip = |names: Vec<AttributeName<String>>| {
             let mut names = names;
             if missing == Some(OnMissing::Ip) && !names.contains(&AttributeName::Ip) {
@@ -423,6 +427,28 @@ impl Reader<'_> {
             Part::first_of(first, names)
         };
         Some(parts.into_iter().map(or_ip).collect())
+    }
+
+    /// False, and an error, if a list has an attribute twice.
+    fn each_once<'n>(
+        &mut self,
+        path: &str,
+        parts: impl Iterator<Item = (&'n Vec<AttributeName<String>>, Option<Position>)>,
+    ) -> bool {
+        let mut known = Vec::new();
+        let n_errors = self.errors.len();
+        for (names, position) in parts {
+            if known.contains(&names) {
+                let shown = names.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+                let reason = match names.as_slice() {
+                    [AttributeName::Header(_)] => " (header names are case-insensitive)",
+                    _ => "",
+                };
+                self.error(position, format!("{path} has {shown} twice{reason}; remove one"));
+            }
+            known.push(names);
+        }
+        self.errors.len() == n_errors
     }
 
     /// The attributes of one part, at least one.
@@ -438,7 +464,12 @@ impl Reader<'_> {
                 None
             }
             By::FirstOf(names) => {
-                names.iter().map(|name| self.read(&format!("{path}.first_of"), name)).collect()
+                let path = format!("{path}.first_of");
+                let read: Vec<_> = names.iter().map(|name| self.read(&path, name)).collect();
+                let read = read.into_iter().collect::<Option<Vec<_>>>()?;
+                let positions = names.iter().map(|name| name.position);
+                let parts: Vec<_> = read.iter().map(|name| vec![name.clone()]).collect();
+                self.each_once(&path, parts.iter().zip(positions)).then_some(read)
             }
             By::All(_) => {
                 self.error(
@@ -450,3 +481,6 @@ impl Reader<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

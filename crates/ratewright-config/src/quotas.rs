@@ -207,6 +207,9 @@ impl Reader<'_> {
     ) -> Option<Cost> {
         let mut costs = Vec::new();
         let mut others = 1;
+        if !self.has_each_method_once(path, table) {
+            return None;
+        }
         for (method, cost) in table {
             let cost = match cost {
                 CostEntry::One(cost) => cost,
@@ -231,10 +234,36 @@ impl Reader<'_> {
             if method == "default" {
                 others = units;
             } else {
-                costs.push((self.method(path, method, cost.position)?, units));
+                let mut raw = RawValue::without_position(method);
+                raw.position = cost.position;
+                costs.push((self.method(path, method, &raw)?, units));
             }
         }
         Some(Cost::ByMethod { costs, others })
+    }
+
+    /// False, and an error, if a table has two costs for a method.
+    fn has_each_method_once(&mut self, path: &str, table: &BTreeMap<String, CostEntry>) -> bool {
+        let position = |cost: &CostEntry| match cost {
+            CostEntry::One(cost) => cost.position,
+            CostEntry::Paths(_) => None,
+        };
+        let mut methods: Vec<_> = table.iter().map(|(method, cost)| (position(cost), method)).collect();
+        methods.sort();
+        let mut known = BTreeMap::new();
+        let n_errors = self.errors.len();
+        // Paths in place of methods have an error of their own.
+        let is_method = |method: &String| method != "default" && !method.starts_with(['/', '*']);
+        for (position, method) in methods.into_iter().filter(|(_, method)| is_method(method)) {
+            let first = *known.entry(method.to_ascii_uppercase()).or_insert(method);
+            if first != method {
+                let problem = format!(
+                    "{path} has two costs for one method, {first} and {method}: methods are written in any case; remove one"
+                );
+                self.error(position, problem);
+            }
+        }
+        self.errors.len() == n_errors
     }
 
     /// Which responses count.

@@ -9,7 +9,7 @@ use std::marker::PhantomData;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
-use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor, value};
+use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor, value};
 use serde_saphyr::Location;
 
 use crate::yaml_tree::erased;
@@ -200,18 +200,6 @@ impl<'d, T> Deserialize<'d> for OneOrList<String, RawValue<T>> {
             fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
                 Ok(OneOrList::One(text.to_owned()))
             }
-            fn visit_bool<E>(self, value: bool) -> Result<Self::Value, E> {
-                Ok(OneOrList::One(value.to_string()))
-            }
-            fn visit_u64<E>(self, value: u64) -> Result<Self::Value, E> {
-                Ok(OneOrList::One(value.to_string()))
-            }
-            fn visit_i64<E>(self, value: i64) -> Result<Self::Value, E> {
-                Ok(OneOrList::One(value.to_string()))
-            }
-            fn visit_f64<E: Error>(self, _: f64) -> Result<Self::Value, E> {
-                Err(E::custom("a number with a decimal point or an exponent is ambiguous; put it in quotes"))
-            }
             fn visit_seq<A: SeqAccess<'d>>(self, mut items: A) -> Result<Self::Value, A::Error> {
                 let mut all = Vec::new();
                 while let Some(item) = items.next_element()? {
@@ -220,7 +208,7 @@ impl<'d, T> Deserialize<'d> for OneOrList<String, RawValue<T>> {
                 Ok(OneOrList::List(all))
             }
         }
-        deserializer.deserialize_any(Visit(PhantomData))
+        erased::written(deserializer, Visit(PhantomData))
     }
 }
 
@@ -315,3 +303,6 @@ impl<T: JsonSchema> JsonSchema for Sections<T> {
         json_schema!({ "anyOf": [one, { "type": "array", "items": one }] })
     }
 }
+
+#[cfg(test)]
+mod tests;

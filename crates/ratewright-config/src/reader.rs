@@ -23,6 +23,8 @@ pub struct Reader<'a> {
     pub referenced: &'a mut dyn FileReader,
     /// Lines that hold a secret, by file. They are not shown, whatever else is wrong in them.
     pub secret: BTreeSet<(usize, u64)>,
+    /// The values of variables in settings, and how each is written: `${NAME}`. Messages show only the latter.
+    expansions: BTreeMap<Position, Vec<(String, String)>>,
     /// All errors so far.
     pub errors: Vec<ConfigError>,
     /// Valid settings that are probably mistakes.
@@ -56,6 +58,7 @@ impl<'a> Reader<'a> {
             environment,
             referenced,
             secret: BTreeSet::new(),
+            expansions: BTreeMap::new(),
             errors: Vec::new(),
             warnings: Vec::new(),
             listing: BTreeMap::new(),
@@ -75,10 +78,40 @@ impl Reader<'_> {
         &mut self,
         path: &str,
         raw: &RawValue<T>,
-        parse: impl FnOnce(&str) -> Result<U, String>,
+        parse: impl Fn(&str) -> Result<U, String>,
     ) -> Option<U> {
         let text = self.expand(path, raw)?;
-        parse(&text).map_err(|why| self.invalid_value(path, raw.untyped(), &why, T::IS_SECRET)).ok()
+        let parsed = self.parse_expanded(raw, &text, parse);
+        parsed.map_err(|why| self.invalid_value(path, raw.untyped(), &why, T::IS_SECRET)).ok()
+    }
+
+    /// Parses a text whose variables are expanded. The error does not show their values.
+    pub fn parse_expanded<T, U>(
+        &self,
+        raw: &RawValue<T>,
+        text: &str,
+        parse: impl Fn(&str) -> Result<U, String>,
+    ) -> Result<U, String> {
+        parse(text).map_err(|why| {
+            if !self.shows_part_of_variable(raw.position, &why) {
+                return why;
+            }
+            // The error of the text as written cannot show the value.
+            parse(&raw.text).err().unwrap_or_else(|| "the variable has an invalid value".to_owned())
+        })
+    }
+
+    /// True if a message has a word of a variable's value, but not the whole value, which is replaced.
+    fn shows_part_of_variable(&self, position: Option<Position>, why: &str) -> bool {
+        let Some(expansions) = position.and_then(|position| self.expansions.get(&position)) else {
+            return false;
+        };
+        let shown = as_written(why, expansions).to_ascii_lowercase();
+        expansions.iter().any(|(value, _)| {
+            let value = value.to_ascii_lowercase();
+            let mut words = value.split(|c: char| !c.is_alphanumeric() && c != '.');
+            words.any(|word| word.len() >= HIDDEN_MIN && shown.contains(word))
+        })
     }
 
     fn invalid_value(&mut self, path: &str, raw: RawText<'_>, why: &str, is_secret: bool) {
@@ -132,7 +165,20 @@ impl Reader<'_> {
     fn at(&self, position: Option<Position>, problem: String) -> ConfigError {
         let is_secret =
             position.is_some_and(|position| self.secret.contains(&(position.file, position.line)));
+        let problem = match position.and_then(|position| self.expansions.get(&position)) {
+            Some(expansions) => as_written(&problem, expansions),
+            None => problem,
+        };
         ConfigError::at(self.files, position, problem, is_secret)
+    }
+
+    /// Notes the value of a variable, which may be a secret. It is not shown.
+    fn note_expansion(&mut self, position: Option<Position>, value: &str, written: &str) {
+        let Some(position) = position else { return };
+        let known = self.expansions.entry(position).or_default();
+        if value.len() >= HIDDEN_MIN && !known.iter().any(|(known, _)| known == value) {
+            known.push((value.to_owned(), written.to_owned()));
+        }
     }
 
     /// Describes a position. Within the same file as `here`, the line is enough.
@@ -168,6 +214,9 @@ impl Reader<'_> {
                 return None;
             }
             let value = variable(name).filter(|value| default.is_none() || !value.is_empty());
+            for value in value.iter().chain(&(self.environment)(name)) {
+                self.note_expansion(raw.position, value, &format!("${{{inside}}}"));
+            }
             let Some(value) = value.or_else(|| default.map(str::to_owned)) else {
                 let problem = format!(
                     "{path}: the environment has no variable {name}; set it, or write a default: ${{{name}:-…}}"
@@ -183,9 +232,10 @@ impl Reader<'_> {
         Some(text)
     }
 
-    /// True if a text is `off`.
+    /// True if a text is `off`, or YAML's `false`.
     pub fn is_off(&mut self, text: &str) -> bool {
-        self.expanded(text) == "off"
+        let text = self.expanded(text);
+        text == "off" || text.eq_ignore_ascii_case("false")
     }
 
     /// A text with variables of the environment replaced, or as it is if that fails.
@@ -231,6 +281,34 @@ impl Reader<'_> {
     }
 }
 
+/// The length in bytes from which the value of a variable is hidden. Shorter ones are no secrets, and are parts of many words.
+const HIDDEN_MIN: usize = 4;
+
+/// A message with the values of variables as they are written: `${NAME}`. In one pass, since a value may be a part of a name.
+fn as_written(problem: &str, expansions: &[(String, String)]) -> String {
+    let forms = expansions.iter().flat_map(|(value, written)| {
+        let escaped = value.escape_debug().to_string();
+        let (lower, upper) = (value.to_ascii_lowercase(), value.to_ascii_uppercase());
+        [written.clone(), value.clone(), escaped, lower, upper].map(|form| (form, written))
+    });
+    let mut forms: Vec<_> = forms.collect();
+    forms.sort_by_key(|(form, _)| std::cmp::Reverse(form.len())); // a value may be a part of another
+    let (mut shown, mut rest) = (String::new(), problem);
+    while !rest.is_empty() {
+        let found =
+            forms.iter().find_map(|(form, written)| Some((rest.strip_prefix(form.as_str())?, written)));
+        if let Some((after, written)) = found {
+            shown.push_str(written);
+            rest = after;
+        } else {
+            let mut chars = rest.chars();
+            shown.extend(chars.next());
+            rest = chars.as_str();
+        }
+    }
+    shown
+}
+
 /// True for a valid name of an environment variable.
 fn is_variable(name: &str) -> bool {
     let known = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
@@ -246,3 +324,6 @@ fn shortened(text: &str) -> String {
     }
     shown
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A node holds the value that the parser passed to a type. YAML reads `burst: 010` as a number, but the type of the setting asks for text, so the
-//! node holds the text `010`. Replaying a tree therefore gives the same value. The parser's limits on depth and size apply to the tree too.
+//! node holds the text `010`. A type that takes a list or a section as well asks for the text too, by [`erased::written`]. Replaying a tree therefore gives the same value. The parser's limits on depth and size apply to the tree too.
 //!
 //! The type also decides how a setting is merged. A struct becomes a [`Node::Section`], which is merged setting by setting. A type with a
 //! position, such as [`RawValue`](crate::raw_value::RawValue), becomes a [`Node::Located`], which is replaced as a whole.

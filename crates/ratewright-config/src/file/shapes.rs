@@ -14,6 +14,7 @@ use super::{
 };
 use crate::raw_value::{ConfigValue, Located, RawList, RawValue};
 use crate::values::{ATTRIBUTE, UpstreamUrl};
+use crate::yaml_tree::erased;
 
 /// What is a single text, or something else.
 trait TextOr<'d>: Sized {
@@ -36,15 +37,6 @@ fn text_or<'d, T: TextOr<'d> + Deserialize<'d>, D: Deserializer<'d>>(deserialize
         fn visit_str<E>(self, text: &str) -> Result<T, E> {
             Ok(T::from_text(text))
         }
-        fn visit_u64<E>(self, value: u64) -> Result<T, E> {
-            Ok(T::from_text(&value.to_string()))
-        }
-        fn visit_i64<E>(self, value: i64) -> Result<T, E> {
-            Ok(T::from_text(&value.to_string()))
-        }
-        fn visit_bool<E>(self, value: bool) -> Result<T, E> {
-            Ok(T::from_text(if value { "true" } else { "off" }))
-        }
         fn visit_map<A: MapAccess<'d>>(self, map: A) -> Result<T, A::Error> {
             T::from_map(map)
         }
@@ -56,7 +48,7 @@ fn text_or<'d, T: TextOr<'d> + Deserialize<'d>, D: Deserializer<'d>>(deserialize
             T::from_list(all).ok_or_else(|| serde::de::Error::invalid_type(serde::de::Unexpected::Seq, &self))
         }
     }
-    deserializer.deserialize_any(Visit(PhantomData))
+    erased::written(deserializer, Visit(PhantomData))
 }
 
 impl<'d> TextOr<'d> for Listener {

@@ -100,3 +100,17 @@ fn two_policies_on_one_key_are_both_charged_and_either_denies() {
     clock.advance(Micros::from_secs(1));
     assert_eq!([decide(), decide()], [Verdict::Allow, Verdict::Deny], "the hour's quota is used up");
 }
+
+/// The header is a text; the policy must not wait for the number that YAML makes of `0x10`.
+#[test]
+fn a_condition_matches_a_header_as_written() {
+    let text = "policies: [{name: a, when: {'header:X-Tier': 0x10}, quota: {rate: 1/h}}]";
+    let clock = ManualClock::at(Timestamp::from_micros(1_700_000_000_000_000));
+    let limiter = Limiter::new(Policies::from_yaml(text).unwrap(), MemoryStore::new(clock, 100));
+    let decide = |value| {
+        let attributes = [Attribute { name: AttributeName::Header("x-tier"), value }];
+        limiter.decide(&query(&attributes)).now_or_never().unwrap().verdict()
+    };
+    assert_eq!([decide("0x10"), decide("0x10")], [Verdict::Allow, Verdict::Deny]);
+    assert_eq!([decide("16"), decide("16")], [Verdict::Allow, Verdict::Allow]);
+}

@@ -118,13 +118,12 @@ policies: [{name: p, mode: off}, {mode: off}]
 routes: [{id: r, match: {path: /a, method: GET}, upstream: [http://a, http://b]}]
 ",
         "
-policies: [{name: new, by: ip}, {name: p, by: ip}, {name: new, mode: shadow}]
+policies: [{name: new, by: ip}, {name: p, by: ip}]
 routes: [{id: r, match: {path: /b}, upstream: http://c}, {id: s}]
 ",
         expect![[r#"
             policies..mode: off
             policies.new.by: ip
-            policies.new.mode: shadow
             policies.new.name: new
             policies.p.by: ip
             policies.p.mode: off

@@ -88,6 +88,8 @@ pub(crate) enum Request {
     Ignored,
     /// A value with its position: [`located`].
     Located,
+    /// Any value, a scalar as its text: [`written`].
+    Written,
 }
 
 /// A value that has no parts.
@@ -143,6 +145,9 @@ pub(crate) enum Found {
 /// The name by which [`located`] asks an [`Erased`] deserializer for a position.
 const LOCATED: &str = "ratewright located";
 
+/// The name by which [`written`] asks an [`Erased`] deserializer for texts.
+const WRITTEN: &str = "ratewright written";
+
 const ONCE: &str = "a value is read once";
 
 /// A value and its position, from a deserializer of this module.
@@ -150,6 +155,15 @@ pub(crate) fn located<'d, T: de::Deserialize<'d>, D: Deserializer<'d>>(
     deserializer: D,
 ) -> Result<(T, Option<Position>), D::Error> {
     deserializer.deserialize_newtype_struct(LOCATED, LocatedVisitor(PhantomData))
+}
+
+/// A value that may be a scalar, a list or a section, from a deserializer of this module. The visitor gets a scalar as its text, whatever
+/// type it looks like.
+pub(crate) fn written<'d, V: Visitor<'d>, D: Deserializer<'d>>(
+    deserializer: D,
+    visitor: V,
+) -> Result<V::Value, D::Error> {
+    deserializer.deserialize_newtype_struct(WRITTEN, visitor)
 }
 
 /// A source as a deserializer.
@@ -251,6 +265,9 @@ impl Deserializer<'static> for Erased<'_> {
     ) -> Result<V::Value, Error> {
         if name == LOCATED {
             return self.read_only(LocatedKind, Request::Located, visitor);
+        }
+        if name == WRITTEN {
+            return self.read(Request::Written, visitor);
         }
         visitor.visit_newtype_struct(self)
     }

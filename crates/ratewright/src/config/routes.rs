@@ -232,8 +232,9 @@ impl SectionReader<'_> {
 
     fn path_pattern(&mut self, path: &str, raw: &RawValue<String>, case: Case) -> Option<PathPattern> {
         let text = self.read(path, raw)?;
-        let pattern = PathPattern::new(&text, case);
-        pattern.map_err(|error| self.error(raw.position, format!("{path}: {error}"))).ok()
+        let parse = |text: &str| PathPattern::new(text, case).map_err(|error| error.to_string());
+        let pattern = self.parse_expanded(raw, &text, parse);
+        pattern.map_err(|why| self.error(raw.position, format!("{path}: {why}"))).ok()
     }
 
     fn host_pattern(&mut self, path: &str, raw: &RawValue<String>) -> Option<Pattern> {
@@ -244,7 +245,8 @@ impl SectionReader<'_> {
             && ratewright_http::parts::host_of(&example).as_deref() == Some(&example.to_ascii_lowercase());
         if !is_host {
             let problem = format!(
-                "{path} is {text:?}, which matches no host; hosts are compared without port and user: api.example.com, *.example.com"
+                "{path} is {:?}, which matches no host; hosts are compared without port and user: api.example.com, *.example.com",
+                raw.text
             );
             self.error(raw.position, problem);
             return None;

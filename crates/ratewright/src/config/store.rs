@@ -81,10 +81,12 @@ impl SectionReader<'_> {
         let prefix = self.read_if("store.redis.prefix", &redis.prefix).filter(|prefix| {
             let visible = |b: u8| b.is_ascii_graphic() && !b"{}".contains(&b);
             let is_valid = (1..=64).contains(&prefix.len()) && prefix.bytes().all(visible);
-            if !is_valid {
-                let problem =
-                    format!("store.redis.prefix is {prefix:?}; use 1 to 64 visible characters without spaces and braces");
-                self.error(redis.prefix.as_ref().and_then(|raw| raw.position), problem);
+            if let (false, Some(raw)) = (is_valid, &redis.prefix) {
+                let problem = format!(
+                    "store.redis.prefix is {:?}; use 1 to 64 visible characters without spaces and braces",
+                    raw.text
+                );
+                self.error(raw.position, problem);
             }
             is_valid
         });

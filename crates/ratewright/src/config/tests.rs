@@ -180,3 +180,43 @@ fn no_secret_is_shown() {
         assert!(!format!("{error:#}").contains("s3cret"), "{error:#}");
     }
 }
+
+/// A value that is invalid in one setting may be the secret of another.
+#[test]
+fn no_error_shows_the_value_of_a_variable() {
+    let mut leaks = Vec::new();
+    for text in [
+        "store: {redis: {prefix: '${V}'}}",
+        "store: {redis: {url: 'redis://${V}@h:x', tls: {ca: '/${V}/ca.pem'}}}",
+        "store: {redis: {sentinel: {master: '${V}', nodes: '${V}'}}}",
+        "exempt: {paths: '${V}'}",
+        "listen: {tls: {cert: '${V}', key: '${V}'}}",
+        "listen: {api: '${V}'}",
+        "clients: {user: {jwt: {public_key: '/run/${V}.pem'}}}",
+        "clients: {user: {jwt: {jwks: 'keys/${V}'}}}",
+        "clients: {user: {jwt: {jwks: 'ftp://${V}'}}}",
+        "clients: {user: {jwt: {secret: '${V}'}}}",
+        "envoy: {files: 'rules/${V}'}",
+        "gateway: {cors: {origins: '${V}'}}",
+        "routes: [{id: a, match: {path: '${V}'}, upstream: http://h}]",
+        "routes: [{id: a, match: {path: '/${V}***'}, upstream: http://h}]",
+        "policies: [{name: a, quota: {rate: 1/s}, when: {'header:authorization': 'Bearer  ${V}***'}}]",
+        "routes: [{id: a, match: {host: '${V}'}, upstream: http://h}]",
+        "routes: [{id: a, match: {path: /a}, upstream: '${V}'}]",
+        "routes: [{id: a, match: {path: /a}, upstream: ['http://${V}', 'http://${V}']}]",
+        "routes: [{id: a, match: {path: /a}, upstream: http://h, host: '${V}', policies: '${V}'}]",
+        "metrics: {labels: {a: '${V}', '0': '${V}'}}",
+        "problem: {type: '${V}'}\nlog: {level: '${V}'}",
+        "traces: {endpoint: '${V}'}\nlog: {level: x}",
+    ] {
+        for value in ["S3CRET key{}", "s3cret/\"quoted\"", "s3cret:s3cret", "/a{/s3cret}"] {
+            let errors = Files::of(text).variable("V", value).read().err().unwrap_or_default();
+            let shown = errors.iter().map(|error| format!("{error:#}\n"));
+            leaks.extend(shown.filter(|error| error.to_lowercase().contains("s3cret")));
+        }
+    }
+    assert!(leaks.is_empty(), "{}", leaks.concat());
+    Files::of("store: {redis: {prefix: '${V}'}}").variable("V", "s3 cret").check(expect![[r#"
+        t.yaml:1:25: store.redis.prefix is "${V}"; use 1 to 64 visible characters without spaces and braces
+    "#]]);
+}

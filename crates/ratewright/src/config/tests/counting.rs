@@ -117,8 +117,8 @@ fn errors_of_count_are_reported() {
     check(
         "policies: [{name: a, quota: {rate: 1/s}, count: {status: 4e2}}]",
         expect![[r#"
-        t.yaml:1:58: invalid YAML: a number with a decimal point or an exponent is ambiguous; put it in quotes
-    "#]],
+            t.yaml:1:58: policies.a.count.status is "4e2"; use a status from 100 to 599, a class such as 5xx, or a range such as 500-599
+        "#]],
     );
 }
 

@@ -226,13 +226,13 @@ fn values_of_another_kind_are_errors() {
     check(
         "policies:\n- {name: a, quota: {rate: 1/s}, cost: 1.5}",
         expect![[r#"
-            t.yaml:2:33: a number, {header: NAME}, a number for each method, or {path: …} is expected here, not `1.5`
+            t.yaml:2:39: policies.a.cost is "1.5"; use a whole number from 0 to 4294967295
         "#]],
     );
     check(
         "policies:\n- {name: a, quota: {rate: 1/s}, by: 1.5}",
         expect![[r#"
-            t.yaml:2:33: an attribute such as ip, a list of them, or {first_of: [user, ip]} is expected here, not `1.5`
+            t.yaml:2:37: policies.a.by is "1.5"; use ip, user, route, method, path, host, or header:NAME, cookie:NAME, query:NAME, claim:NAME, attribute:NAME
         "#]],
     );
     check(

@@ -286,8 +286,8 @@ fn values_of_another_kind_in_routes_are_errors() {
     check(
         "routes: [{id: a, match: {path: /x}, upstream: 1.5}]",
         expect![[r#"
-        t.yaml:1:37: a url such as http://127.0.0.1:3000, a list of them, or {servers: […]} is expected here, not `1.5`
-    "#]],
+            t.yaml:1:47: routes.a.upstream: invalid URL; write http://host:port or https://host
+        "#]],
     );
     check(
         "routes: [{id: a, match: {path: /x}, upstream: {server: http://h}}]",
