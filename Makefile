@@ -1,6 +1,6 @@
 # The words that people and CI use. `make test` is the whole gate.
 
-.PHONY: run test test-all chaos scaling lint docs deny deps bench-memory bench-policies bench-redis bench-api bench-gateway bench-grpc bench-client bench-tower footprint package publishable deb dist mutants fuzz
+.PHONY: run test test-all chaos scaling lint docs deny deps bench-authorize bench-memory bench-policies bench-redis bench-api bench-gateway bench-grpc bench-client bench-tower footprint package publishable deb dist mutants fuzz
 
 run: ## run Ratewright on its defaults
 	cargo run --release
@@ -66,6 +66,10 @@ bench-redis: deps deps-peers ## decisions in Redis, against a plain script and l
 bench-api: deps-bench ## CPU of a check over HTTP, against a bare axum handler
 	cargo build --release --quiet --package ratewright
 	cargo run --release --quiet --package ratewright-bench -- api
+
+bench-authorize: deps-bench ## CPU of a call of /api/v1/authorize, against a bare axum handler; what it adds to nginx
+	cargo build --release --quiet --package ratewright
+	cargo run --release --quiet --package ratewright-bench -- authorize
 
 bench-gateway: deps-gateway ## CPU of a request through the gateway, against nginx and HAProxy
 	cargo build --release --quiet --package ratewright

@@ -44,7 +44,7 @@ const SECOND: &str = "- {name: per-key, by: 'header:X-Api-Key', when: {path: /ap
 /// A server in hand. Ends with the benchmark.
 pub(crate) struct Server {
     running: Running,
-    address: String,
+    pub(crate) address: String,
 }
 
 /// Runs all of it.
@@ -87,6 +87,7 @@ pub(crate) fn serve_constant() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         eprintln!("constant on http://{}, for comparison", listener.local_addr().expect("an address"));
         let routes = Router::new().route("/api/v1/rate-limit/check", get(answer)).route(DECIDE, post(answer));
+        let routes = routes.route("/api/v1/authorize", get(answer));
         let _ = axum::serve(listener, routes).await;
     });
 }
@@ -100,6 +101,10 @@ impl Server {
         std::thread::spawn(move || std::io::copy(&mut stderr, &mut std::io::sink()));
         let address = banner.split("http://").nth(1).and_then(|rest| rest.split(',').next());
         Self { address: address.expect("an address").to_owned(), running: Running(child) }
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.running.0.id()
     }
 
     /// CPU time of one request, in microseconds, over some seconds of load.

@@ -35,14 +35,20 @@ pub(crate) fn folder() -> PathBuf {
 /// # Panics
 /// If a request fails, or is answered with anything but 2xx or 3xx: then it was another request that was measured.
 pub(crate) fn micros_per_request(server: u32, arguments: &[&str]) -> f64 {
-    let before = cpu_seconds(server);
+    micros_per_request_of(&[server], arguments)
+}
+
+/// The same, of all these servers together.
+pub(crate) fn micros_per_request_of(servers: &[u32], arguments: &[&str]) -> f64 {
+    let cpu_seconds = || servers.iter().copied().map(cpu_seconds).sum::<f64>();
+    let before = cpu_seconds();
     let output = Command::new("wrk").args(arguments).output().expect("wrk is installed");
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(!text.contains("Non-2xx"), "every request is allowed: {text}");
     assert!(!text.contains("Socket errors"), "every request is answered: {text}");
     let line = text.lines().find(|line| line.contains(" requests in ")).expect("wrk counts requests");
     let requests: f64 = line.trim().split(' ').next().and_then(|n| n.parse().ok()).expect("a number");
-    (cpu_seconds(server) - before) * 1e6 / requests
+    (cpu_seconds() - before) * 1e6 / requests
 }
 
 /// CPU time of a server for one call, in microseconds, while h2load with these arguments asks it so many times.

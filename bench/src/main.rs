@@ -5,6 +5,7 @@
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "the figures are the output")]
 
 mod api;
+mod authorize;
 mod client;
 mod footprint;
 mod gateway;
@@ -21,7 +22,7 @@ mod worst;
 use std::process::ExitCode;
 
 const USAGE: &str = "usage: ratewright-bench \
-    memory | policies | redis [LIMITADOR-PEER] | redis-worst | api | client | footprint | gateway [peers] | grpc [THROTTLECRAB-SERVER] | tower TOWER-PEER";
+    memory | policies | redis [LIMITADOR-PEER] | redis-worst | api | authorize | client | footprint | gateway [peers] | grpc [THROTTLECRAB-SERVER] | tower TOWER-PEER";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -43,6 +44,7 @@ fn run(arguments: &[&str]) -> Result<(), String> {
         ["redis-worst"] => return redis::worst(),
         ["redis", ref peer @ ..] => return redis::run(peer.first().copied()),
         ["api"] => return api::run(),
+        ["authorize"] => return authorize::run(),
         ["client"] => return client::run(),
         ["client-play", side, calls] => client::play(side == "ours", calls.parse().unwrap_or(1)),
         ["footprint"] => return footprint::run(),

@@ -21,8 +21,8 @@ use ratewright_core::quota::{Algorithm, Leak, Rate, Refill, WindowStart};
 use ratewright_http::address::Forwarding;
 use ratewright_http::headers::LimitMeaning;
 use ratewright_http::identify::AmbiguousPaths;
+use ratewright_http::identify::original_request::AuthorizeProtocol;
 use ratewright_http::jwt::TokenAlgorithm;
-use ratewright_http::original_request::OriginalRequestSource;
 use ratewright_http::path::Case;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -415,10 +415,10 @@ pub struct Api {
     /// Bearer tokens, several for rotation. They are needed for reset and explicit keys from other machines, and by every listener
     /// that is not on loopback; `/health` and `/ready` excepted.
     pub tokens: Option<RawList<Token>>,
-    /// Enables `/api/v1/authorize` for proxies, and says where they describe the client's request: `x-forwarded` (Traefik, Caddy),
-    /// `x-original` (nginx), or `call` (Envoy). Callers must be in `clients.trusted_proxies`, or have a certificate or one of
-    /// `tokens`. Default: `off`.
-    pub authorize: Option<RawValue<Option<OriginalRequestSource>>>,
+    /// Enables `/api/v1/authorize`, and selects how proxies send the client's request: `forward-auth` (Caddy, HAProxy, Traefik),
+    /// `auth-request` (nginx) or `ext-authz` (Envoy). Callers must be listed in `clients.trusted_proxies`, or present a client
+    /// certificate or one of `tokens`. Default: `off`.
+    pub authorize: Option<RawValue<Option<AuthorizeProtocol>>>,
 }
 
 #[derive(Clone, Default, Deserialize, JsonSchema)]

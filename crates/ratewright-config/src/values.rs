@@ -17,8 +17,8 @@ use ratewright_core::quota::{Algorithm, Leak, Rate, Refill, Share, WindowStart};
 use ratewright_http::address::Forwarding;
 use ratewright_http::headers::LimitMeaning;
 use ratewright_http::identify::AmbiguousPaths;
+use ratewright_http::identify::original_request::AuthorizeProtocol;
 use ratewright_http::jwt::TokenAlgorithm;
-use ratewright_http::original_request::OriginalRequestSource;
 use ratewright_http::path::Case;
 use schemars::{Schema, json_schema};
 
@@ -122,8 +122,8 @@ names!(Leak, "meter" => Leak::Meter, "queue" => Leak::Queue);
 names!(WindowStart, "epoch" => WindowStart::Epoch, "first_hit" => WindowStart::FirstHit);
 names!(Forwarding, "x-forwarded-for" => Forwarding::XForwardedFor, "forwarded" => Forwarding::Forwarded);
 names!(LimitMeaning, "capacity" => LimitMeaning::Capacity, "rate" => LimitMeaning::Rate);
-names!(Option<OriginalRequestSource>, "off" => None, "x-forwarded" => Some(OriginalRequestSource::XForwarded),
-    "x-original" => Some(OriginalRequestSource::XOriginal), "call" => Some(OriginalRequestSource::Call));
+names!(Option<AuthorizeProtocol>, "off" => None, "forward-auth" => Some(AuthorizeProtocol::ForwardAuth),
+    "auth-request" => Some(AuthorizeProtocol::AuthRequest), "ext-authz" => Some(AuthorizeProtocol::ExtAuthz));
 names!(LoadBalancing, "round_robin" => LoadBalancing::RoundRobin, "least_connections" => LoadBalancing::LeastConnections);
 names!(UpstreamProtocol, "http1" => UpstreamProtocol::Http1, "http2" => UpstreamProtocol::Http2);
 names!(LogFormat, "auto" => LogFormat::Auto, "text" => LogFormat::Text, "json" => LogFormat::Json);

@@ -113,6 +113,7 @@ where
             Ok(Routed::Forward(number)) => {
                 let known = RequestContext {
                     peer: client.peer.address,
+                    is_trusted_proxy: false,
                     client: Some(address),
                     has_normal_path: has_normal_path(&head, &live.snapshot.dialect.rules),
                     token: None,

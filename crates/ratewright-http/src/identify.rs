@@ -17,6 +17,8 @@
 //! - A request with several interpretations (an ambiguous path, a repeated cookie, a method override header) has one
 //!   fact for each reading. It falls under the policies of every reading, and is exempt only if every reading is.
 
+pub mod original_request;
+
 use std::borrow::Cow;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -176,7 +178,6 @@ pub fn identify_with_context<'a>(
     needs: &'a [AttributeName<String>],
     now: Timestamp,
 ) -> Facts<'a> {
-    let peer = known.peer;
     let address = known.client(&request.headers, &rules.proxies);
     let mut facts = Facts { address: Some(address), token: known.token.clone(), ..Facts::default() };
     facts.set(AttributeName::Ip, address::client(address, rules.ipv6_prefix));
@@ -193,7 +194,10 @@ pub fn identify_with_context<'a>(
     for name in needs {
         match name {
             AttributeName::Method => facts.set_overriding_methods(request),
-            AttributeName::User => facts.set_all(name, user(request, peer, rules, token)),
+            AttributeName::User => {
+                let is_trusted = known.is_trusted_proxy || rules.proxies.trust(known.peer);
+                facts.set_all(name, user(request, is_trusted, rules, token));
+            }
             AttributeName::Claim(claim) => facts.set_all(name, token.values(claim)),
             AttributeName::Host => {
                 let target = request.uri.authority().map(|authority| authority.as_str());
@@ -272,9 +276,9 @@ impl RequestToken {
 }
 
 /// The authenticated user: from a token, or from a trusted proxy's header.
-fn user<'a>(request: &'a Parts, peer: IpAddr, rules: &IdentityRules, token: &RequestToken) -> Values<'a> {
+fn user<'a>(request: &'a Parts, is_trusted: bool, rules: &IdentityRules, token: &RequestToken) -> Values<'a> {
     let by_token = token.user(rules);
-    let header = rules.user_header.as_ref().filter(|_| rules.proxies.trust(peer));
+    let header = rules.user_header.as_ref().filter(|_| is_trusted);
     match header {
         Some(header) if by_token.readable.is_empty() => {
             let mut by_header = parts::header(&request.headers, header);

@@ -11,7 +11,7 @@
 //! - [`path`] gives each resource one path.
 //! - [`explain`] says in words why a request is limited or not.
 //! - [`Problem`] renders error bodies of RFC 9457, including denials; [`problem::iso`] formats their timestamps.
-//! - [`original_request`] reads the client's request from a proxy's call.
+//! - [`identify::original_request`] reads the client's request from a proxy's authorization request.
 //! - [`correlation`] finds or makes the id of a request.
 //!
 //! Without the feature `identify`, the crate contains [`headers`] only, for clients.
@@ -33,8 +33,6 @@ pub mod identify;
 pub mod jwt;
 #[cfg(feature = "identify")]
 mod lenient_base64;
-#[cfg(feature = "identify")]
-pub mod original_request;
 #[cfg(feature = "identify")]
 pub mod parts;
 #[cfg(feature = "identify")]

@@ -18,6 +18,8 @@ use crate::jwt::TokenError;
 pub struct RequestContext {
     /// The address of the connection's other end.
     pub peer: IpAddr,
+    /// True if the peer is a trusted proxy for another reason than its address: a token or a certificate.
+    pub is_trusted_proxy: bool,
     /// The client's address, if a stage has determined it.
     pub client: Option<IpAddr>,
     /// True if the path is normal, except perhaps for a slash at its end.
@@ -135,6 +137,7 @@ impl RequestContext {
     pub fn of(peer: IpAddr) -> Self {
         Self {
             peer,
+            is_trusted_proxy: false,
             client: None,
             has_normal_path: false,
             token: None,

@@ -206,8 +206,8 @@ impl Access {
         Err(Problem::new(StatusCode::FORBIDDEN, detail))
     }
 
-    /// Authenticates a proxy that asks for its clients: by its address, a certificate, or a token in `X-Ratewright-Token`.
-    /// `Authorization` is the client's.
+    /// Authenticates a proxy that asks on behalf of its clients: by its address, a client certificate, or a token in
+    /// `X-Ratewright-Token`. `Authorization` is not read: it belongs to the client.
     ///
     /// # Errors
     /// 401 if the caller is not a trusted proxy, even if it is local.
@@ -220,7 +220,7 @@ impl Access {
         }
         let peer = caller.peer;
         let detail = format!(
-            "the caller {peer} is not a trusted proxy; add its address to clients.trusted_proxies, or send one of api.tokens as X-Ratewright-Token"
+            "caller {peer} is not a trusted proxy; add its address to clients.trusted_proxies, or send one of api.tokens in X-Ratewright-Token"
         );
         Err(Problem::new(StatusCode::UNAUTHORIZED, detail))
     }
@@ -286,7 +286,7 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
     (scheme.eq_ignore_ascii_case("bearer") && (1..=TOKEN_MAX).contains(&token.len())).then_some(token)
 }
 
-/// The token that a proxy presents. An empty one is ignored; so are several.
+/// The token that a proxy presents. None if the header is missing, empty, too long or repeated.
 fn proxy_token(headers: &HeaderMap) -> Option<&str> {
     let mut lines = headers.get_all(PROXY_TOKEN).iter();
     let (Some(line), None) = (lines.next(), lines.next()) else { return None };

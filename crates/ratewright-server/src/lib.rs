@@ -20,6 +20,6 @@ pub mod telemetry;
 mod url;
 
 pub use access::{Access, Caller, ClientCertified, TokenDigest, authorized, guard, is_exposed};
-pub use listen::{HttpListenerSettings, serve};
+pub use listen::{HttpListenerSettings, RejectRequest, serve, serve_checked};
 pub use ratewright_listen::{ConnectionSetup, Tls};
 pub use settings::{ServerSettings, SharedServerSettings};

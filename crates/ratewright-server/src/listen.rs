@@ -16,8 +16,9 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::extract::ConnectInfo;
+use axum::response::IntoResponse;
 use http::header::CONNECTION;
-use http::{HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderValue, StatusCode};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper_util::rt::TokioIo;
@@ -31,7 +32,10 @@ use tokio::net::TcpListener;
 use tower::{Service, ServiceExt};
 
 use crate::access::{BehindLoadBalancer, ClientCertified};
-use crate::response::add_request_id;
+use crate::response::{ProblemResponse, add_request_id};
+
+/// The most headers of a request. Proxies relay those of their clients, and accept more than hyper by default.
+const HEADERS_MAX: usize = 256;
 
 /// Limits and timeouts of connections.
 #[derive(Clone, Copy, Debug)]
@@ -52,7 +56,7 @@ impl Default for HttpListenerSettings {
     fn default() -> Self {
         Self {
             connections_max: 10_000,
-            head_bytes_max: 16 * 1024,
+            head_bytes_max: 40 * 1024, // nginx accepts 32 KiB from its clients, and adds some
             head_within: Duration::from_secs(10),
             read_within: Duration::from_secs(10),
             drain_timeout: Duration::from_secs(10),
@@ -68,6 +72,20 @@ pub async fn serve(
     setup: impl Into<ConnectionSetup>,
     stop: Shutdown,
 ) {
+    serve_checked(socket, router, listening, setup, (stop, Arc::new(|_, _| None))).await;
+}
+
+/// Why a request is rejected before it is routed, by its path and headers. Cheaper than a layer of the router.
+pub type RejectRequest = Arc<dyn Fn(&str, &HeaderMap) -> Option<Problem> + Send + Sync>;
+
+/// Does the same, and rejects some requests before they are routed.
+pub async fn serve_checked(
+    socket: TcpListener,
+    router: Router,
+    listening: HttpListenerSettings,
+    setup: impl Into<ConnectionSetup>,
+    (stop, reject): (Shutdown, RejectRequest),
+) {
     let options = ListenerOptions {
         setup: setup.into(),
         alpn: Alpn::Http1,
@@ -77,11 +95,19 @@ pub async fn serve(
     };
     let HttpListenerSettings { connections_max, head_within: handshake_timeout, .. } = listening;
     let listener = Listener::new(options, FixedLimits { connections_max, handshake_timeout }, stop);
-    listener.serve(socket, move |accepted| serve_connection(accepted, router.clone(), listening)).await;
+    listener
+        .serve(socket, move |accepted| {
+            serve_connection(accepted, (router.clone(), Arc::clone(&reject)), listening)
+        })
+        .await;
 }
 
 /// Serves requests until the client closes the connection or the listener stops.
-async fn serve_connection(accepted: Accepted, router: Router, listening: HttpListenerSettings) {
+async fn serve_connection(
+    accepted: Accepted,
+    (router, reject): (Router, RejectRequest),
+    listening: HttpListenerSettings,
+) {
     let Accepted { stream, client, is_announced, stop } = accepted;
     let client_certified = stream.has_client_certificate().then_some(ClientCertified);
     let behind_load_balancer = is_announced.then_some(BehindLoadBalancer);
@@ -97,10 +123,14 @@ async fn serve_connection(accepted: Accepted, router: Router, listening: HttpLis
             request.extensions_mut().insert(behind_load_balancer);
         }
         let (mut router, stop) = (router.clone(), Arc::clone(&of_request));
+        let rejected = reject(request.uri().path(), request.headers());
         async move {
             // Cloning a URI shares its text.
             let (uri, given) = (request.uri().clone(), given_id(request.headers()).map(str::to_owned));
-            let mut response = router.ready().await?.call(request).await?;
+            let mut response = match rejected {
+                None => router.ready().await?.call(request).await?,
+                Some(problem) => ProblemResponse::from(problem).into_response(),
+            };
             if stop.has_begun() {
                 response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }
@@ -116,6 +146,7 @@ async fn serve_connection(accepted: Accepted, router: Router, listening: HttpLis
         .timer(HyperTimer::default())
         .header_read_timeout(listening.head_within)
         .max_buf_size(listening.head_bytes_max.max(8 * 1024))
+        .max_headers(HEADERS_MAX)
         .serve_connection(TokioIo::new(stream), service);
     let mut http = std::pin::pin!(http);
     // Connection errors concern the client only.

@@ -51,7 +51,7 @@ use crate::settings::{ServerSettings, SharedServerSettings};
 use bucket_target::BucketTarget;
 use params::{AcceptedParams, Params};
 
-pub use authorize::{AUTHORIZE, authorize_router};
+pub use authorize::{AUTHORIZE, authorize_router, misdirected};
 pub use client::IsListed;
 pub use decide::{CountInFlight, FindRoute, FoundRoute, GatewayView, parse as parse_decide};
 

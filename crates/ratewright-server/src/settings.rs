@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use ratewright_http::Dialect;
-use ratewright_http::original_request::OriginalRequestSource;
+use ratewright_http::identify::original_request::AuthorizeProtocol;
 
 use crate::access::Access;
 
@@ -17,8 +17,8 @@ pub struct ServerSettings {
     pub dialect: Arc<Dialect>,
     /// Which callers are authorized.
     pub access: Access,
-    /// Where proxies describe the client's request at `/api/v1/authorize`. None: the endpoint is disabled.
-    pub authorize: Option<OriginalRequestSource>,
+    /// How proxies send the client's request to `/api/v1/authorize`. None: the endpoint is disabled.
+    pub authorize: Option<AuthorizeProtocol>,
 }
 
 /// The current settings, shared by all listeners.

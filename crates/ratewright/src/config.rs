@@ -31,7 +31,7 @@ use std::time::Duration;
 use ratewright_core::policy::OnFailure;
 use ratewright_core::{Micros, Policies};
 use ratewright_gateway::{ExplainTokens, GatewaySettings};
-use ratewright_http::original_request::OriginalRequestSource;
+use ratewright_http::identify::original_request::AuthorizeProtocol;
 use ratewright_http::{HeaderStyle, IdentityRules, Problem};
 use ratewright_server::admin::Labels;
 use ratewright_server::{Access, TokenDigest};
@@ -88,8 +88,8 @@ pub(crate) struct Config {
     pub(crate) ad_hoc: Vec<&'static str>,
     /// Which callers are allowed.
     pub(crate) access: Access,
-    /// Where proxies describe the client's request at `/api/v1/authorize`, if they may call it.
-    pub(crate) authorize: Option<OriginalRequestSource>,
+    /// How proxies send the client's request to `/api/v1/authorize`. None: it is disabled.
+    pub(crate) authorize: Option<AuthorizeProtocol>,
     pub(crate) answers: AnswersConfig,
     /// Labels that every series carries.
     pub(crate) labels: Labels,
@@ -367,28 +367,34 @@ impl SectionReader<'_> {
         }
     }
 
-    /// Where proxies describe the client's request at `/api/v1/authorize`.
+    /// How proxies send the client's request to `/api/v1/authorize`.
     fn authorize(
         &mut self,
         api: &file::Api,
         rules: &IdentityRules,
         has_tokens: bool,
-    ) -> Option<OriginalRequestSource> {
+    ) -> Option<AuthorizeProtocol> {
         let raw = api.authorize.as_ref()?;
-        let source = self.read("api.authorize", raw)??;
+        let protocol = self.read("api.authorize", raw)??;
         if rules.proxies.trusted.is_empty() && !has_tokens {
             self.warn(
                 raw.position,
-                "api.authorize: no proxy is trusted, so only callers with a certificate can use it. Set clients.trusted_proxies to the addresses of your proxies, or set api.tokens".to_owned(),
+                "api.authorize: no proxy is trusted, so callers without a client certificate get 401; add your proxy's address to clients.trusted_proxies, or set api.tokens".to_owned(),
+            );
+        }
+        if let Some(network) = rules.proxies.trusted.iter().find(|network| network.prefix_len() == 0) {
+            self.warn(
+                raw.position,
+                format!("api.authorize: clients.trusted_proxies contains {network}, so every caller is trusted and can exhaust the limits of any client; list your proxies only"),
             );
         }
         if let Some(name) = &rules.user_header {
             self.warn(
                 raw.position,
-                format!("api.authorize: clients.user.header is {name}, and proxies relay the headers of clients. Have your proxy replace {name} in its calls of /api/v1/authorize, or clients choose their user"),
+                format!("api.authorize: clients can forge their user, because the proxy relays their {name} header (clients.user.header); configure the proxy to replace {name} in requests to /api/v1/authorize"),
             );
         }
-        Some(source)
+        Some(protocol)
     }
 
     fn clients_config(&mut self, raw: file::Clients) -> ClientsConfig {

@@ -33,8 +33,8 @@ use parking_lot::Mutex;
 use ratewright_core::quota::Algorithm;
 use ratewright_core::{Clock, Policies, Policy, Timestamp};
 use ratewright_http::Dialect;
+use ratewright_http::identify::original_request::AuthorizeProtocol;
 use ratewright_http::jwt::Verifier;
-use ratewright_http::original_request::OriginalRequestSource;
 use ratewright_server::admin::Reloaded;
 use ratewright_server::{Access, ServerSettings};
 use ratewright_store::WallClock;
@@ -125,7 +125,7 @@ impl JwksTask {
     /// the next fetch.
     pub(crate) fn start(
         clients: ClientsConfig,
-        (access, authorize): (Access, Option<OriginalRequestSource>),
+        (access, authorize): (Access, Option<AuthorizeProtocol>),
         answers: AnswersConfig,
         before: Option<&Self>,
     ) -> anyhow::Result<(ServerSettings, Self)> {

@@ -8,16 +8,20 @@
 //!                 /api/v1/authorize
 //! ```
 //!
-//! `api.authorize` says where the call describes the client's request: see [`ratewright_http::original_request`]. The query is the same as
-//! that of the gateway for this request, so both use the same buckets.
+//! `api.authorize` selects how the proxy sends the client's request: see [`ratewright_http::identify::original_request`]. The gateway would
+//! make the same [`Query`] from this request, so both use the same buckets.
 //!
-//! nginx takes only 401 and 403 for a denial. With `?status=403` every rejection has that status; the real one is in
-//! `X-Ratewright-Status`, and the problem body in `X-Ratewright-Problem`, since nginx discards bodies. Other sources
-//! have no such parameter: the query of their calls may be the client's.
+//! nginx treats only 401 and 403 as a denial. With `?status=403` every rejection of a client's request gets that status.
+//! `X-Ratewright-Status` holds the real status and `X-Ratewright-Problem` the body, because nginx discards bodies. The other
+//! protocols ignore the parameter: their query string may come from the client.
 //!
-//! The caller must be a trusted proxy: see [`Access::authenticate_proxy`](crate::access::Access::authenticate_proxy). The guard
-//! against web pages does not apply, because proxies relay the client's `Host`, `Origin` and `Sec-Fetch-Site`. A page of another
-//! site cannot make the call: it needs headers that browsers send only after a preflight, which gets no permission.
+//! The caller must be a trusted proxy: see [`Access::authenticate_proxy`](crate::access::Access::authenticate_proxy). The
+//! cross-site check does not apply, because proxies relay the client's `Host`, `Origin` and `Sec-Fetch-Site`. A cross-site page
+//! still cannot call the endpoint: the required headers trigger a CORS preflight, and the preflight fails. Only a page that
+//! uses DNS rebinding can, on the proxy's own machine; where people browse the web there, use a token.
+//!
+//! Any 200 means "allowed" to a proxy, so an authorization request to another path of the listener gets 400: a client of Caddy
+//! can choose that path. See [`misdirected`].
 
 use std::convert::Infallible;
 use std::net::IpAddr;
@@ -29,13 +33,15 @@ use axum::Router;
 use axum::extract::{Request, State};
 use axum::routing::any;
 use http::request::Parts;
-use http::{HeaderName, HeaderValue, Response, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
 use ratewright_core::decision::Observe;
 use ratewright_core::query::{Ask, AttributeName, Entrypoint};
 use ratewright_core::{Clock, Decision, Limiter, Micros, Query, Store, Timestamp, Verdict};
 use ratewright_http::address::ClientName;
+use ratewright_http::identify::original_request::{
+    AuthorizeProtocol, OriginalRequest, OriginalRequestError, is_authorization_request,
+};
 use ratewright_http::identify::{AmbiguousPaths, identify_with_context};
-use ratewright_http::original_request::{InvalidDescription, OriginalRequest, OriginalRequestSource};
 use ratewright_http::request_context::BodyLength;
 use ratewright_http::{CorrelationId, Facts, Problem, ProblemContext, RateLimitHeaders, RequestContext};
 use ratewright_listen::LogThrottle;
@@ -47,7 +53,7 @@ use crate::access::Caller;
 use crate::response::HandlerResult;
 use crate::settings::ServerSettings;
 
-/// The path of the endpoint. The client's path may follow.
+/// The endpoint's path. With `ext-authz` the client's path follows it.
 pub const AUTHORIZE: &str = "/api/v1/authorize";
 
 const STATUS: HeaderName = HeaderName::from_static("x-ratewright-status");
@@ -59,8 +65,8 @@ const PROBLEM_HEADER_MAX: usize = 2_048;
 /// The longest path in a problem that is sent as a header.
 const INSTANCE_MAX: usize = 512;
 
-/// The status of rejections, if the call sets it.
-type DenialStatus = Option<StatusCode>;
+/// The status that replaces the real one in rejections, if requested.
+type StatusOverride = Option<StatusCode>;
 
 /// The route of forward authentication. It authenticates callers itself: `Authorization` is the client's.
 pub fn authorize_router<S, O, C>(api: Rest<S, O, C>) -> Router
@@ -84,30 +90,36 @@ where
     C: Clock,
 {
     let settings = api.settings.load();
-    let source = settings.authorize.ok_or_else(disabled)?;
+    let protocol = settings.authorize.ok_or_else(disabled)?;
     let caller = Caller::of(&request);
     let peer = caller.peer;
     settings
         .access
         .authenticate_proxy(caller, &settings.dialect.rules.proxies)
-        .inspect_err(|_| warn_of_untrusted(peer))?;
-    let (call, _) = request.into_parts();
-    let status = denial_status(source, call.uri.query())?;
+        .inspect_err(|_| warn_untrusted_caller(peer))?;
+    let (request, _) = request.into_parts();
+    let status = status_override(protocol, request.uri.query())?;
     let now = api.clock.now();
-    let original = OriginalRequest::read(call, source, AUTHORIZE, &settings.dialect.rules.proxies);
-    let OriginalRequest { parts, client } = match original {
+    let original = OriginalRequest::read(request, protocol, AUTHORIZE, &settings.dialect.rules.proxies);
+    let original = match original {
         Ok(original) => original,
-        Err(InvalidDescription::Proxy(problem)) => return Err(problem.into()),
-        Err(InvalidDescription::Client(problem)) => return respond(rejection(problem.render(), status)),
+        Err(OriginalRequestError::Proxy(problem)) => {
+            warn_invalid_request(problem.detail());
+            return Err(problem.into());
+        }
+        Err(OriginalRequestError::Client(problem)) => {
+            return respond(override_status(problem.render(), status));
+        }
     };
-    let known = RequestContext { client: Some(client), ..RequestContext::of(peer) };
-    let id = CorrelationId::new(&parts.headers, fastrand::u128(..));
+    let id = CorrelationId::new(&original.parts.headers, fastrand::u128(..));
     let settings = arc_swap::Guard::into_inner(settings);
-    match decide(&api.limiter, &settings, &parts, known, (&id, now)).await {
-        Ok(decision) => respond(render(&decision, &settings, (&parts, &id), status, api.clock.now())),
+    match decide(&api.limiter, &settings, &original, peer, (&id, now)).await {
+        Ok(decision) => {
+            respond(render(&decision, &settings, (&original.parts, &id), status, api.clock.now()))
+        }
         Err(problem) => {
-            let problem = problem.of_request(Some(parts.uri.path()), &id.text());
-            respond(rejection(problem.render(), status))
+            let problem = problem.of_request(Some(original.parts.uri.path()), &id.text());
+            respond(override_status(problem.render(), status))
         }
     }
 }
@@ -116,8 +128,8 @@ where
 async fn decide<S, O>(
     limiter: &Limiter<S, O>,
     settings: &ServerSettings,
-    request: &Parts,
-    mut known: RequestContext,
+    original: &OriginalRequest,
+    peer: IpAddr,
     (id, now): (&CorrelationId<'_>, Timestamp),
 ) -> Result<Decision, Problem>
 where
@@ -126,22 +138,25 @@ where
 {
     let rules = &settings.dialect.rules;
     let policies = limiter.load();
-    if policies.counts_bytes() {
-        known.body = Some(BodyLength::NotMetered); // the proxy keeps the body
+    if let Some(problem) = original.ambiguity(policies.needs(), rules) {
+        return Err(problem);
     }
+    let context = RequestContext {
+        is_trusted_proxy: true,
+        client: Some(original.client),
+        body: policies.counts_bytes().then_some(BodyLength::NotMetered), // the proxy keeps the body
+        ..RequestContext::of(peer)
+    };
     let (name, needs);
-    let is_by_address_only = policies.needs().iter().all(|name| matches!(name, AttributeName::Ip))
+    let needs_only_address = policies.needs().iter().all(|name| matches!(name, AttributeName::Ip))
         && !limiter.reads_attributes()
         && rules.ambiguous_paths == AmbiguousPaths::Count;
-    let facts = match known.client {
-        Some(address) if is_by_address_only => {
-            name = ClientName::new(address, rules.ipv6_prefix);
-            Facts::of_client(address, name.as_str())
-        }
-        Some(_) | None => {
-            needs = Arc::clone(policies.needs());
-            identify_with_context(request, &known, rules, &needs, now)
-        }
+    let facts = if needs_only_address {
+        name = ClientName::new(original.client, rules.ipv6_prefix);
+        Facts::of_client(original.client, name.as_str())
+    } else {
+        needs = Arc::clone(policies.needs());
+        identify_with_context(&original.parts, &context, rules, &needs, now)
     };
     settings.dialect.report_unknown_key(&facts);
     if let Some(cause) = facts.token_error {
@@ -168,7 +183,7 @@ fn render(
     decision: &Decision,
     settings: &ServerSettings,
     (request, id): (&Parts, &CorrelationId<'_>),
-    status: DenialStatus,
+    status: StatusOverride,
     now: Timestamp,
 ) -> Response<String> {
     let mut response = match decision.verdict() {
@@ -190,20 +205,21 @@ fn render(
         }
     };
     let headers = response.headers_mut();
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    // First, because an empty map takes all of them at once.
     if let Some(fields) = RateLimitHeaders::of(decision, now) {
         fields.render(settings.dialect.headers, headers);
     }
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     match decision.verdict() {
         Verdict::Allow => response,
-        Verdict::Deny => rejection(response, status),
+        Verdict::Deny => override_status(response, status),
     }
 }
 
 /// Gives a rejection the status that the proxy understands. The real status and the body go into headers.
-fn rejection(mut response: Response<String>, status: DenialStatus) -> Response<String> {
+fn override_status(mut response: Response<String>, status: StatusOverride) -> Response<String> {
     if let Some(status) = status {
-        let problem = in_ascii(response.body());
+        let problem = escape_non_ascii(response.body());
         let real = std::mem::replace(response.status_mut(), status);
         response.headers_mut().insert(STATUS, real.as_u16().into());
         if problem.len() <= PROBLEM_HEADER_MAX
@@ -215,8 +231,8 @@ fn rejection(mut response: Response<String>, status: DenialStatus) -> Response<S
     response
 }
 
-/// JSON with all other characters as escapes.
-fn in_ascii(json: &str) -> String {
+/// Escapes the non-ASCII characters of a JSON text, so that it fits in a header.
+fn escape_non_ascii(json: &str) -> String {
     let mut text = String::with_capacity(json.len());
     for character in json.chars() {
         if character.is_ascii() {
@@ -230,36 +246,57 @@ fn in_ascii(json: &str) -> String {
     text
 }
 
-/// The status that the call wants for rejections.
-fn denial_status(source: OriginalRequestSource, query: Option<&str>) -> Result<DenialStatus, Problem> {
+/// Reads the status override from the query string.
+fn status_override(protocol: AuthorizeProtocol, query: Option<&str>) -> Result<StatusOverride, Problem> {
     match query {
-        // With other sources the query may be the client's: Caddy appends it.
-        _ if source != OriginalRequestSource::XOriginal => Ok(None),
+        // With the other protocols the query string may be the client's: Caddy appends it.
+        _ if protocol != AuthorizeProtocol::AuthRequest => Ok(None),
         None | Some("") => Ok(None),
         Some("status=401") => Ok(Some(StatusCode::UNAUTHORIZED)),
         Some("status=403") => Ok(Some(StatusCode::FORBIDDEN)),
         Some(_) => {
-            let detail = format!("the only parameter of {AUTHORIZE} is status, and it is 401 or 403");
+            let detail = format!("invalid query string; {AUTHORIZE} accepts only status=401 or status=403");
             Err(Problem::new(StatusCode::BAD_REQUEST, detail).about("status"))
         }
     }
 }
 
+/// Why a request to another path is rejected, if a proxy meant `/api/v1/authorize`.
+pub fn misdirected(settings: &ServerSettings, path: &str, headers: &HeaderMap) -> Option<Problem> {
+    settings.authorize?;
+    let rest = path.strip_prefix(AUTHORIZE);
+    if rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/')) || !is_authorization_request(headers)
+    {
+        return None;
+    }
+    let detail = format!("an authorization request must be sent to {AUTHORIZE}");
+    Some(Problem::new(StatusCode::BAD_REQUEST, detail))
+}
+
 fn disabled() -> Problem {
-    let names = OriginalRequestSource::ALL.map(OriginalRequestSource::name).join(", ");
+    let names = AuthorizeProtocol::ALL.map(AuthorizeProtocol::name).join(", ");
     let detail = format!("{AUTHORIZE} is disabled; set api.authorize in the policy file to one of {names}");
     Problem::new(StatusCode::NOT_FOUND, detail)
 }
 
-/// Tells the operator why a proxy denies everything.
+/// Logs what is wrong with a proxy's configuration, at most once a minute. nginx does not show it.
 #[cold]
-fn warn_of_untrusted(peer: IpAddr) {
+fn warn_invalid_request(detail: &str) {
+    static THROTTLE: LazyLock<LogThrottle> = LazyLock::new(|| LogThrottle::new(Duration::from_secs(60)));
+    if let Some(n_suppressed) = THROTTLE.admit() {
+        warn!(detail, n_suppressed, "authorization request invalid: the proxy is misconfigured");
+    }
+}
+
+/// Logs a rejected caller, at most once a minute.
+#[cold]
+fn warn_untrusted_caller(peer: IpAddr) {
     static THROTTLE: LazyLock<LogThrottle> = LazyLock::new(|| LogThrottle::new(Duration::from_secs(60)));
     if let Some(n_suppressed) = THROTTLE.admit() {
         warn!(
             %peer,
             n_suppressed,
-            "authorize call rejected: the caller is not a trusted proxy; if it is your proxy, add its address to clients.trusted_proxies"
+            "authorization request rejected: caller is not a trusted proxy; if it is your proxy, add its address to clients.trusted_proxies"
         );
     }
 }

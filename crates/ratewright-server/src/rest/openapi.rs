@@ -37,6 +37,7 @@ fn write() -> Value {
         },
         "/api/v1/rate-limit/remaining": { "get": remaining(&mut schemas) },
         "/api/v1/rate-limit/reset": { "delete": reset(&mut schemas) },
+        "/api/v1/authorize": { "get": authorize() },
         "/api/v1/decide": { "post": decide(&mut schemas) },
         "/api/v1/decide/batch": { "post": decide_batch(&mut schemas) },
         "/api/v1/explain": { "post": explain(&mut schemas) },
@@ -94,6 +95,44 @@ fn reset(schemas: &mut SchemaGenerator) -> Value {
     let body = content::<ResetResponse<'_>>(schemas);
     let responses = json!({ "200": { "description": "Reset", "content": body } });
     call("reset", "Reset a bucket", &bucket_params(), None, responses)
+}
+
+/// The headers depend on `api.authorize`, so none is required here. Any method is accepted; this is the one of most proxies.
+fn authorize() -> Value {
+    let header = |(name, description): (&str, &str)| json!({ "name": name, "in": "header", "description": description, "schema": { "type": "string", "pattern": PRINTABLE } });
+    let mut parameters = vec![json!({
+        "name": "status", "in": "query", "description": "With `api.authorize: auth-request`, the status of every rejection of a client's request. The real one is in X-Ratewright-Status.",
+        "schema": { "type": "string", "enum": ["401", "403"] },
+    })];
+    parameters.extend([
+        ("X-Forwarded-For", "The client's address; the last entry that is not a trusted proxy counts."),
+        ("X-Forwarded-Method", "With `forward-auth`: the client's method."),
+        ("X-Forwarded-Uri", "With `forward-auth`: the client's path and query."),
+        ("X-Forwarded-Host", "With `forward-auth`: the client's host."),
+        ("X-Original-Method", "With `auth-request`: the client's method."),
+        ("X-Original-URL", "With `auth-request`: the client's URL, with scheme and host."),
+        ("X-Ratewright-Token", "One of `api.tokens`, unless the caller is in `clients.trusted_proxies` or presents a client certificate."),
+    ].map(header));
+    let denied = problem_content(&json!({ "$ref": "#/components/schemas/RateLimitProblem" }));
+    let mut call = call(
+        "authorize",
+        "Decide for a proxy whether its client's request may pass",
+        &parameters,
+        None,
+        json!({
+            "200": { "description": "Allowed", "headers": limit_headers() },
+            "429": { "description": TOO_MANY, "headers": denial_headers(), "content": denied },
+        }),
+    );
+    for (status, description) in [
+        ("401", "The caller is not a trusted proxy, or the request is denied with `status=401`"),
+        ("403", "The request lacks an attribute that a policy counts by, or is denied with `status=403`"),
+        ("404", "`api.authorize` is off"),
+    ] {
+        let content = problem_content(&json!({ "$ref": "#/components/schemas/Problem" }));
+        call["responses"][status] = json!({ "description": description, "content": content });
+    }
+    call
 }
 
 fn decide(schemas: &mut SchemaGenerator) -> Value {
@@ -336,7 +375,7 @@ mod tests {
         let document: Value = serde_json::from_str(document()).unwrap();
         walk(&document, &document);
         assert_eq!(document["openapi"], "3.1.0");
-        assert_eq!(document["paths"].as_object().unwrap().len(), 7);
+        assert_eq!(document["paths"].as_object().unwrap().len(), 8);
         let names: Vec<_> = document["components"]["schemas"].as_object().unwrap().keys().collect();
         expect![[r#"["BatchDecision", "BatchRequest", "BatchResponse", "BucketState", "CheckResponse", "ClientFacts", "DecideRequest", "DecideResponse", "Denied", "ExplainedPolicy", "Explanation", "KnownAttribute", "LimitState", "Problem", "RateLimitProblem", "RefundRequest", "RefundResponse", "RemainingResponse", "ResetResponse"]"#]]
             .assert_eq(&format!("{names:?}"));

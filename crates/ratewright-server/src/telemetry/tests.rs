@@ -357,7 +357,7 @@ async fn e4_each_entrypoint_has_its_own_count() {
         let counts = telemetry.decisions().read().into_iter().filter(|count| count.entrypoint == entrypoint);
         counts.map(|count| count.n).sum::<u64>()
     };
-    assert_eq!(Entrypoint::ALL.map(by_entrypoint), [1, 2, 3, 4, 5]);
+    assert_eq!(Entrypoint::ALL.map(by_entrypoint), [1, 2, 3, 4, 5, 6]);
 }
 
 #[tokio::test]

@@ -87,7 +87,7 @@ pub(crate) fn explain(config: &Config) -> String {
         );
     }
     text.extend(config.open_listeners().filter_map(|(name, listener)| proxy_protocol(name, listener)));
-    text.extend(config.authorize.map(|source| authorize::explain(source, config)));
+    text.extend(config.authorize.map(|protocol| authorize::explain(protocol, config)));
     text.extend(cors::gateway(&config.gateway).filter(|_| !routes.is_empty()));
     text.push_str(&routes::routes(&config.gateway));
     text.extend(config.envoy.iter().map(|rules| explain_envoy(rules, &config.policies)));

@@ -12,7 +12,7 @@ use ratewright_core::Policy;
 use ratewright_listen::Shutdown;
 use ratewright_rls::is_override_policy;
 use ratewright_server::admin::Labels;
-use ratewright_server::{HttpListenerSettings, serve};
+use ratewright_server::{HttpListenerSettings, RejectRequest, rest, serve, serve_checked};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
@@ -113,7 +113,12 @@ impl BoundListeners {
             });
         }
         let routes = running.api_routes(self.api.config.is_exposed());
-        tasks.spawn(self.api.serve(routes, listening(connections_max), shutdown));
+        let settings = running.settings.clone();
+        let reject: RejectRequest =
+            Arc::new(move |path, headers| rest::misdirected(&settings.load(), path, headers));
+        let BoundListener { listener, config, .. } = self.api;
+        let (listening, setup) = (listening(connections_max), config.connection_setup());
+        tasks.spawn(serve_checked(listener, routes, listening, setup, (shutdown, reject)));
         Ok(())
     }
 }

@@ -1,4 +1,4 @@
-//! Forward authentication: proxies that ask for their clients.
+//! Forward authentication: proxies ask whether a client's request may pass.
 
 mod proxies;
 
@@ -13,13 +13,14 @@ policies:
 - {name: per-key, by: 'header:X-Api-Key', quota: {rate: 2/h}}
 ";
 
-/// The program with one source, and loopback trusted.
-fn start(source: &str, more: &str) -> Ratewright {
-    let settings = format!("clients: {{trusted_proxies: [127.0.0.1]}}\napi: {{authorize: {source}}}\n{more}");
+/// Starts Ratewright with this protocol; 127.0.0.1 is trusted.
+fn start(protocol: &str, more: &str) -> Ratewright {
+    let settings =
+        format!("clients: {{trusted_proxies: [127.0.0.1]}}\napi: {{authorize: {protocol}}}\n{more}");
     Ratewright::start(&format!("{settings}{POLICIES}"))
 }
 
-/// A call with these headers, each with the end of its line.
+/// Sends an authorization request. Each header line ends with CRLF.
 fn call(ratewright: &Ratewright, method: &str, path: &str, headers: &str) -> Answer {
     http(&ratewright.address, &request(method, path, headers))
 }
@@ -28,20 +29,20 @@ fn request(method: &str, path: &str, headers: &str) -> String {
     format!("{method} {path} HTTP/1.1\r\nHost: t\r\n{headers}Connection: close\r\n\r\n")
 }
 
-/// The headers that Traefik documents, for a request to `/login`. It relays the client's own headers beside them.
+/// The headers that Traefik documents for a POST to this path, and those it relays from the client.
 fn traefik(client: &str, path: &str) -> String {
     format!(
         "X-Forwarded-Method: POST\r\nX-Forwarded-Proto: https\r\nX-Forwarded-Host: api.example.com\r\n\
          X-Forwarded-Uri: {path}\r\nX-Forwarded-For: {client}\r\nX-Forwarded-Server: edge\r\nX-Real-Ip: {client}\r\n\
-         Authorization: Bearer of-the-client\r\nOrigin: https://app.example.com\r\nSec-Fetch-Site: cross-site\r\n\
+         Authorization: Bearer client-token\r\nOrigin: https://app.example.com\r\nSec-Fetch-Site: cross-site\r\n\
          Cookie: a=b\r\nUser-Agent: curl/8\r\n"
     )
 }
 
-/// Traefik itself is not to be had on the test machines: these are the headers of its documentation.
+/// Traefik is not installed on the test machines; these headers come from its documentation.
 #[test]
-fn the_fourth_of_three_requests_is_denied_with_the_headers_of_traefik() {
-    let ratewright = start("x-forwarded", "");
+fn with_traefiks_headers_the_fourth_request_gets_429() {
+    let ratewright = start("forward-auth", "");
     let ask = |client: &str, path| call(&ratewright, "GET", "/api/v1/authorize", &traefik(client, path));
     for remaining in ["2", "1", "0"] {
         let allowed = ask("192.0.2.7", "/login?next=/");
@@ -68,8 +69,8 @@ fn the_fourth_of_three_requests_is_denied_with_the_headers_of_traefik() {
 }
 
 #[test]
-fn the_bucket_is_that_of_other_entrypoints() {
-    let ratewright = start("x-forwarded", "");
+fn authorize_and_decide_share_buckets() {
+    let ratewright = start("forward-auth", "");
     let decide = |path: &str| {
         let body = format!(
             r#"{{"attributes": {{"ip": "192.0.2.7", "method": "POST", "path": "{path}", "host": "api.example.com"}}}}"#
@@ -86,8 +87,8 @@ fn the_bucket_is_that_of_other_entrypoints() {
 
 /// Every spelling of a path that an upstream may read as `/login` counts as `/login`.
 #[test]
-fn a_path_in_another_spelling_is_counted() {
-    let ratewright = start("x-forwarded", "");
+fn equivalent_paths_share_one_limit() {
+    let ratewright = start("forward-auth", "");
     for (n, path) in
         ["//login", "/%6Cogin", "/x/../login", "/login/", "/./login", "/login;x=1", "/login?x", "/login"]
             .iter()
@@ -99,8 +100,8 @@ fn a_path_in_another_spelling_is_counted() {
 }
 
 #[test]
-fn nginx_gets_the_status_that_it_understands() {
-    let ratewright = start("x-original", "");
+fn the_status_parameter_overrides_the_status_of_rejections() {
+    let ratewright = start("auth-request", "");
     let ask = |query: &str, client: &str, url: &str| {
         let headers = format!(
             "X-Original-Method: POST\r\nX-Original-URL: {url}\r\nX-Forwarded-For: {client}\r\nX-Request-Id: r-1\r\n"
@@ -130,10 +131,10 @@ fn nginx_gets_the_status_that_it_understands() {
     }
 }
 
-/// With the source `call` the query is the client's, so it must not choose the status.
+/// With `ext-authz` the query string is the client's, so it must not choose the status.
 #[test]
-fn envoy_calls_with_the_path_and_method_of_the_request() {
-    let ratewright = start("call", "");
+fn ext_authz_takes_method_and_path_from_the_authorization_request() {
+    let ratewright = start("ext-authz", "");
     let from = "X-Forwarded-For: 6.6.6.6, 192.0.2.7\r\n";
     let ask = |method: &str, path: &str| call(&ratewright, method, &format!("/api/v1/authorize{path}"), from);
     for method in ["GET", "DELETE", "OPTIONS", "PROPFIND"] {
@@ -151,13 +152,13 @@ fn envoy_calls_with_the_path_and_method_of_the_request() {
 }
 
 #[test]
-fn a_missing_or_repeated_header_is_400_and_charges_nothing() {
-    let ratewright = start("x-forwarded", "");
+fn a_missing_or_repeated_header_gets_400_and_charges_nothing() {
+    let ratewright = start("forward-auth", "");
     let headers = traefik("192.0.2.7", "/login");
     for name in ["X-Forwarded-Method", "X-Forwarded-Uri", "X-Forwarded-Host", "X-Forwarded-For"] {
         let line = headers.split_inclusive("\r\n").find(|line| line.starts_with(name)).unwrap();
         for (headers, what) in
-            [(headers.replace(line, ""), "missing"), (format!("{headers}{line}"), "repeated")]
+            [(headers.replace(line, ""), "missing or empty"), (format!("{headers}{line}"), "repeated")]
         {
             let answer = call(&ratewright, "GET", "/api/v1/authorize", &headers);
             assert_eq!(answer.status, 400, "{name} {what}");
@@ -171,8 +172,8 @@ fn a_missing_or_repeated_header_is_400_and_charges_nothing() {
 }
 
 #[test]
-fn only_trusted_proxies_may_ask() {
-    let config = format!("api: {{authorize: x-forwarded, tokens: [s3cret-token-1]}}{POLICIES}");
+fn untrusted_callers_get_401() {
+    let config = format!("api: {{authorize: forward-auth, tokens: [s3cret-token-1]}}{POLICIES}");
     let ratewright = Ratewright::start(&config);
     let headers = traefik("192.0.2.7", "/login");
     let ask = |more: &str| call(&ratewright, "GET", "/api/v1/authorize", &format!("{headers}{more}"));
@@ -186,7 +187,7 @@ fn only_trusted_proxies_may_ask() {
         assert_eq!(answer.status, 401, "loopback is not trusted by itself: {untrusted:?}");
         assert!(!answer.body.contains("s3cret"), "{answer:?}");
     }
-    let bearer = traefik("192.0.2.7", "/login").replace("of-the-client", "s3cret-token-1");
+    let bearer = traefik("192.0.2.7", "/login").replace("client-token", "s3cret-token-1");
     assert_eq!(
         call(&ratewright, "GET", "/api/v1/authorize", &bearer).status,
         401,
@@ -194,9 +195,9 @@ fn only_trusted_proxies_may_ask() {
     );
     assert_eq!(ask("X-Ratewright-Token: s3cret-token-1\r\n").headers["x-ratelimit-remaining"], "2");
     let log = ratewright.log();
-    assert!(log.iter().any(|line| line.contains("authorize call rejected")), "{log:?}");
+    assert!(log.iter().any(|line| line.contains("authorization request rejected")), "{log:?}");
 
-    let near = start("x-forwarded", "");
+    let near = start("forward-auth", "");
     assert_eq!(call(&near, "GET", "/api/v1/authorize", &headers).status, 200);
     let far = http_from([127, 0, 0, 2], &near.address, &request("GET", "/api/v1/authorize", &headers));
     assert_eq!(far.status, 401, "trusted_proxies lists 127.0.0.1 only");
@@ -208,7 +209,7 @@ fn a_proxy_on_another_machine_needs_no_bearer_token() {
     let Some(own) = crate::process::own_address() else { return };
     let config = format!(
         "listen: {{api: '{own}:0', admin: 'off'}}\nclients: {{trusted_proxies: ['{own}']}}\n\
-         api: {{authorize: x-forwarded, tokens: [s3cret-token-1]}}{POLICIES}"
+         api: {{authorize: forward-auth, tokens: [s3cret-token-1]}}{POLICIES}"
     );
     let folder = tempfile::TempDir::new().unwrap();
     let file = folder.path().join("ratewright.yaml");
@@ -221,13 +222,13 @@ fn a_proxy_on_another_machine_needs_no_bearer_token() {
 }
 
 #[test]
-fn a_certificate_is_enough() {
+fn a_client_certificate_authenticates_a_proxy() {
     let folder = tempfile::TempDir::new().unwrap();
     write_certificates(folder.path());
     let path = folder.path().display();
     let config = format!(
         "listen: {{api: {{address: '127.0.0.1:0', tls: {{cert: {path}/server.pem, key: {path}/server.key, client_ca: {path}/ca.pem}}}}, admin: 'off'}}\n\
-         api: {{authorize: x-forwarded}}{POLICIES}"
+         api: {{authorize: forward-auth}}{POLICIES}"
     );
     let file = folder.path().join("ratewright.yaml");
     std::fs::write(&file, config).unwrap();
@@ -247,41 +248,72 @@ fn a_certificate_is_enough() {
     assert_eq!(String::from_utf8_lossy(&output.stdout), "200", "{output:?}");
 }
 
+/// Any 200 means "allowed", and a client of Caddy can choose the path.
+#[test]
+fn an_authorization_request_to_another_path_gets_400() {
+    let ratewright = start("forward-auth", "");
+    for headers in [&*traefik("192.0.2.7", "/login"), "X-Original-URL: http://a/\r\n"] {
+        for path in
+            ["/openapi.json", "/api/v1/rate-limit/check", "/healthcheck", "http://a/openapi.json", "/nowhere"]
+        {
+            let answer = call(&ratewright, "GET", path, headers);
+            assert_eq!(answer.status, 400, "{path}: {answer:?}");
+        }
+    }
+    let host =
+        format!("GET /openapi.json HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", ratewright.address);
+    assert_eq!(http(&ratewright.address, &host).status, 200, "others are not concerned");
+}
+
+/// The header of `clients.user.header` counts from every caller that is trusted, also by a token.
+#[test]
+fn a_proxy_with_a_token_names_the_user() {
+    let config = "clients: {trusted_proxies: [10.0.0.1], user: {header: X-User-Id}}
+api: {authorize: forward-auth, tokens: [s3cret-token-1]}
+policies: [{name: per-user, by: user, quota: {rate: 2/h}}]
+";
+    let ratewright = Ratewright::start(config);
+    let headers =
+        format!("{}X-Ratewright-Token: s3cret-token-1\r\nX-User-Id: anna\r\n", traefik("192.0.2.7", "/"));
+    let statuses = [0; 3].map(|_| call(&ratewright, "GET", "/api/v1/authorize", &headers).status);
+    assert_eq!(statuses, [200, 200, 429]);
+}
+
 /// A web page in a browser on the proxy's machine cannot spend limits: the preflight gets no permission.
 #[test]
-fn a_preflight_of_a_web_page_gets_no_permission() {
-    for source in ["x-forwarded", "x-original", "call"] {
-        let ratewright = start(source, "");
+fn a_cors_preflight_is_rejected() {
+    for protocol in ["forward-auth", "auth-request", "ext-authz"] {
+        let ratewright = start(protocol, "");
         let headers = "Origin: https://evil.example\r\nAccess-Control-Request-Method: GET\r\n\
              Access-Control-Request-Headers: x-forwarded-for\r\n";
         let answer = call(&ratewright, "OPTIONS", "/api/v1/authorize/login", headers);
-        assert_eq!(answer.status, 400, "{source}");
+        assert_eq!(answer.status, 400, "{protocol}");
         let permission = answer.headers.keys().find(|name| name.starts_with("access-control-allow"));
-        assert_eq!(permission, None, "{source}");
+        assert_eq!(permission, None, "{protocol}");
         let plain = call(&ratewright, "GET", "/api/v1/authorize/login", "Origin: https://evil.example\r\n");
-        assert_eq!(plain.status, 400, "{source}: a simple request lacks the headers");
+        assert_eq!(plain.status, 400, "{protocol}: a simple request lacks the headers");
     }
 }
 
 #[test]
-fn it_is_off_by_default_and_a_reload_changes_it() {
+fn authorize_is_off_by_default_and_a_reload_turns_it_on_and_off() {
     let ratewright = Ratewright::start(&format!("clients: {{trusted_proxies: [127.0.0.1]}}{POLICIES}"));
     let ask = || call(&ratewright, "GET", "/api/v1/authorize", &traefik("192.0.2.7", "/login"));
     let off = ask();
     assert_eq!(off.status, 404);
     assert!(off.json()["detail"].as_str().unwrap().contains("set api.authorize"), "{off:?}");
-    let file = |source: &str| {
-        format!("clients: {{trusted_proxies: [127.0.0.1]}}\napi: {{authorize: {source}}}{POLICIES}")
+    let file = |protocol: &str| {
+        format!("clients: {{trusted_proxies: [127.0.0.1]}}\napi: {{authorize: {protocol}}}{POLICIES}")
     };
-    ratewright.rewrite(&file("x-forwarded"));
-    ratewright_lab::wait_until("the file is in force", || ask().status == 200);
+    ratewright.rewrite(&file("forward-auth"));
+    ratewright_lab::wait_until("the reload takes effect", || ask().status == 200);
     ratewright.rewrite(&file("off"));
-    ratewright_lab::wait_until("the file is in force", || ask().status == 404);
+    ratewright_lab::wait_until("the reload takes effect", || ask().status == 404);
 }
 
 #[test]
-fn policies_by_header_user_and_ambiguous_requests_work_as_in_the_gateway() {
-    let ratewright = start("x-forwarded", "");
+fn policies_by_header_apply_and_a_repeated_key_header_gets_400() {
+    let ratewright = start("forward-auth", "");
     let ask = |more: &str| {
         call(&ratewright, "GET", "/api/v1/authorize", &format!("{}{more}", traefik("192.0.2.7", "/")))
     };
@@ -292,12 +324,12 @@ fn policies_by_header_user_and_ambiguous_requests_work_as_in_the_gateway() {
 }
 
 #[test]
-fn check_says_what_does_not_apply() {
+fn check_lists_policies_that_do_not_apply() {
     let folder = tempfile::TempDir::new().unwrap();
     let file = folder.path().join("ratewright.yaml");
     let config = "
 clients: {trusted_proxies: [10.0.0.1], user: {header: X-User-Id}}
-api: {authorize: x-original}
+api: {authorize: auth-request}
 routes: [{id: r, match: {path: /**}, upstream: 'http://127.0.0.1:1', policies: [on-route]}]
 policies:
 - {name: login, when: {path: /login}, by: ip, quota: {rate: 3/h}, count: {status: [401]}}
@@ -310,16 +342,33 @@ policies:
     let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
     for expected in [
         "/api/v1/authorize reads the client's request from X-Original-Method, X-Original-URL and X-Forwarded-For",
-        "login counts every request, because the response is not known there",
-        "upload denies every request, because the length of the body is not known there",
-        "busy does not apply: requests in flight are not known there",
-        "on-route does not apply: only routes name it",
-        "Have your proxy replace x-user-id",
+        "count is ignored, because Ratewright does not see the response: login\n",
+        "every request is denied, because the body length is unknown: upload\n",
+        "in_flight is not applied, because Ratewright does not see when a request ends: busy\n",
+        "not applied, because only routes use it: on-route\n",
+        "configure the proxy to replace x-user-id",
     ] {
         assert!(said.contains(expected), "{expected:?} is missing: {said}");
     }
-    std::fs::write(&file, "api: {authorize: call}\n").unwrap();
+    std::fs::write(&file, "api: {authorize: ext-authz}\n").unwrap();
     let output = run(&["check", file.to_str().unwrap()]);
     let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
     assert!(said.contains("api.authorize: no proxy is trusted"), "{said}");
+    let config = "
+clients: {trusted_proxies: [0.0.0.0/0]}
+api: {authorize: ext-authz}
+policies:
+- {name: slow, by: ip, quota: {algorithm: leaky_bucket, leak: queue, rate: 3/h}}
+- {name: routed, by: [route, ip], quota: {rate: 3/h}}
+";
+    std::fs::write(&file, config).unwrap();
+    let output = run(&["check", file.to_str().unwrap()]);
+    let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    for expected in [
+        "denies instead of delaying (leak: queue): slow\n",
+        "without its route, because proxies send none (by: route): routed\n",
+        "clients.trusted_proxies contains 0.0.0.0/0, so every caller is trusted",
+    ] {
+        assert!(said.contains(expected), "{expected:?} is missing: {said}");
+    }
 }
