@@ -18,7 +18,7 @@ use crate::jwt::TokenError;
 pub struct RequestContext {
     /// The address of the connection's other end.
     pub peer: IpAddr,
-    /// True if the peer is a trusted proxy for another reason than its address: a token or a certificate.
+    /// True if the peer is authenticated as a trusted proxy, by its address or otherwise.
     pub is_trusted_proxy: bool,
     /// The client's address, if a stage has determined it.
     pub client: Option<IpAddr>,

@@ -212,7 +212,9 @@ impl Access {
     /// # Errors
     /// 401 if the caller is not a trusted proxy, even if it is local.
     pub fn authenticate_proxy(&self, caller: Caller<'_>, proxies: &Proxies) -> Result<(), Problem> {
-        if proxies.trust(caller.peer)
+        // A load balancer may forward connections without naming the client; the peer is then the balancer itself.
+        let is_trusted_address = !caller.is_behind_load_balancer && proxies.trust(caller.peer);
+        if is_trusted_address
             || caller.client_certified.is_some()
             || proxy_token(caller.headers).is_some_and(|token| self.has_token(token))
         {

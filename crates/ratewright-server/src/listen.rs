@@ -34,9 +34,6 @@ use tower::{Service, ServiceExt};
 use crate::access::{BehindLoadBalancer, ClientCertified};
 use crate::response::{ProblemResponse, add_request_id};
 
-/// The most headers of a request. Proxies relay those of their clients, and accept more than hyper by default.
-const HEADERS_MAX: usize = 256;
-
 /// Limits and timeouts of connections.
 #[derive(Clone, Copy, Debug)]
 pub struct HttpListenerSettings {
@@ -56,7 +53,7 @@ impl Default for HttpListenerSettings {
     fn default() -> Self {
         Self {
             connections_max: 10_000,
-            head_bytes_max: 40 * 1024, // nginx accepts 32 KiB from its clients, and adds some
+            head_bytes_max: 16 * 1024,
             head_within: Duration::from_secs(10),
             read_within: Duration::from_secs(10),
             drain_timeout: Duration::from_secs(10),
@@ -146,7 +143,6 @@ async fn serve_connection(
         .timer(HyperTimer::default())
         .header_read_timeout(listening.head_within)
         .max_buf_size(listening.head_bytes_max.max(8 * 1024))
-        .max_headers(HEADERS_MAX)
         .serve_connection(TokioIo::new(stream), service);
     let mut http = std::pin::pin!(http);
     // Connection errors concern the client only.

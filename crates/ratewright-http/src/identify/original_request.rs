@@ -14,11 +14,12 @@
 //! # Laws
 //! - A missing, empty or repeated header is an error.
 //! - Only the headers of the configured protocol are read; those of the others never change the result.
-//! - An ambiguous target, which two parsers could split differently (`http://host?/login`, `/a#b`), is an error.
+//! - An ambiguous target, which two parsers could split differently (`http://host?/login`, `/a#b`), is an error. With
+//!   `ext-authz` hyper has removed a fragment already; Envoy accepts none.
 
 use std::net::IpAddr;
 
-use http::header::{AUTHORIZATION, COOKIE, HOST, HeaderValue};
+use http::header::{AUTHORIZATION, HOST, HeaderValue};
 use http::request::Parts;
 use http::uri::{self, PathAndQuery, Uri};
 use http::{HeaderMap, HeaderName, Method, StatusCode};
@@ -116,7 +117,7 @@ impl OriginalRequest {
                     required_header(&request.headers, &X_FORWARDED_URI)?.as_bytes(),
                     "X-Forwarded-Uri",
                 )?;
-                let host = required_header(&request.headers, &X_FORWARDED_HOST)?.clone();
+                let host = host(&request.headers, &X_FORWARDED_HOST)?.clone();
                 request.headers.insert(HOST, host);
             }
             AuthorizeProtocol::AuthRequest => {
@@ -127,7 +128,7 @@ impl OriginalRequest {
                 request.headers.insert(HOST, host);
             }
             AuthorizeProtocol::ExtAuthz => {
-                required_header(&request.headers, &HOST)?;
+                host(&request.headers, &HOST)?;
                 let whole = request.uri.path_and_query().map_or("", PathAndQuery::as_str);
                 let path = whole.strip_prefix(prefix).filter(|path| path.starts_with('/'));
                 let path = path.ok_or_else(|| no_path(prefix))?;
@@ -154,7 +155,7 @@ impl OriginalRequest {
                 let AttributeName::Header(name) = need else { return None };
                 Some(name.as_str())
             });
-            let fixed = METHOD_OVERRIDES.iter().chain(&[AUTHORIZATION, COOKIE]).map(HeaderName::as_str);
+            let fixed = METHOD_OVERRIDES.iter().map(HeaderName::as_str);
             let user = rules.user_header.as_ref().map(HeaderName::as_str);
             of_policies.chain(fixed).chain(user).any(|name| is_alias_of(alias, name))
         };
@@ -209,6 +210,14 @@ fn required_header<'a>(
     };
     let detail = format!("header {name} is {what} (see docs/proxies.md)");
     Err(OriginalRequestError::Proxy(Problem::new(StatusCode::BAD_REQUEST, detail)))
+}
+
+/// The host. A client of HTTP/1.0 need not send one, so it is the client's error if it is missing.
+fn host<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<&'a HeaderValue, OriginalRequestError> {
+    match headers.get(name) {
+        Some(host) if !host.is_empty() => required_header(headers, name),
+        Some(_) | None => Err(invalid("the request has no Host; send one".to_owned())),
+    }
 }
 
 /// A path and query as a URI.
@@ -350,9 +359,12 @@ mod tests {
                 let empty = format!("{}\n{name}:", without.join("\n"));
                 for headers in [without.join("\n"), empty] {
                     let call = format!("{headers}\nHost: t");
-                    let expected = format!(
-                        "proxy: header {name} is missing or empty; the proxy must send it (see docs/proxies.md)"
-                    );
+                    let expected = match &*name {
+                        "x-forwarded-host" => "client: the request has no Host; send one".to_owned(),
+                        _ => format!(
+                            "proxy: header {name} is missing or empty; the proxy must send it (see docs/proxies.md)"
+                        ),
+                    };
                     check(source, "/authorize", &call, &expected);
                 }
                 let twice = format!("{}\n{}", lines.join("\n"), lines[n]);

@@ -59,8 +59,9 @@ pub const AUTHORIZE: &str = "/api/v1/authorize";
 const STATUS: HeaderName = HeaderName::from_static("x-ratewright-status");
 const PROBLEM: HeaderName = HeaderName::from_static("x-ratewright-problem");
 
-/// The longest problem that is sent as a header: nginx reads a response's head into a buffer of 4 KiB.
-const PROBLEM_HEADER_MAX: usize = 2_048;
+/// The most bytes of all headers, with a problem among them: nginx reads a response's head into a buffer of 4 KiB, and takes a
+/// longer one for a failure.
+const HEADERS_LENGTH_MAX: usize = 3_500;
 
 /// The longest path in a problem that is sent as a header.
 const INSTANCE_MAX: usize = 512;
@@ -222,7 +223,8 @@ fn override_status(mut response: Response<String>, status: StatusOverride) -> Re
         let problem = escape_non_ascii(response.body());
         let real = std::mem::replace(response.status_mut(), status);
         response.headers_mut().insert(STATUS, real.as_u16().into());
-        if problem.len() <= PROBLEM_HEADER_MAX
+        let others = response.headers().iter().map(|(name, value)| name.as_str().len() + value.len() + 4);
+        if problem.len() + others.sum::<usize>() <= HEADERS_LENGTH_MAX
             && let Ok(problem) = HeaderValue::from_str(&problem)
         {
             response.headers_mut().insert(PROBLEM, problem);

@@ -26,6 +26,9 @@ use crate::sockets::{NamedListener, Sockets};
 /// The drain timeout of the admin listener, which starts when the others have drained.
 const ADMIN_DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// The most bytes of a head at the API listener. Proxies relay the headers of their clients: nginx accepts 32 KiB, and adds some.
+const API_HEAD_BYTES_MAX: usize = 40 * 1024;
+
 /// The most connections to the admin listener: operators, probes and metric scrapers.
 const ADMIN_CONNECTIONS_MAX: usize = 256;
 
@@ -117,7 +120,9 @@ impl BoundListeners {
         let reject: RejectRequest =
             Arc::new(move |path, headers| rest::misdirected(&settings.load(), path, headers));
         let BoundListener { listener, config, .. } = self.api;
-        let (listening, setup) = (listening(connections_max), config.connection_setup());
+        let listening =
+            HttpListenerSettings { head_bytes_max: API_HEAD_BYTES_MAX, ..listening(connections_max) };
+        let setup = config.connection_setup();
         tasks.spawn(serve_checked(listener, routes, listening, setup, (shutdown, reject)));
         Ok(())
     }

@@ -129,7 +129,7 @@ fn errors_of_the_api_and_of_admin_carry_an_id() {
 #[test]
 fn a_request_that_cannot_be_parsed_gets_a_problem_and_a_log_line() {
     let ratewright = Ratewright::start(&config("{level: info}"));
-    let long = format!("GET / HTTP/1.1\r\nHost: a\r\nX-Long: {}\r\n\r\n", "x".repeat(40_000));
+    let long = format!("GET / HTTP/1.1\r\nHost: a\r\nX-Long: {}\r\n\r\n", "x".repeat(60_000));
     let bad = "G@T / HTTP/1.1\r\nHost: a\r\n\r\n";
     for (request, status) in [(bad, 400), (&*long, 431)] {
         for answer in [ratewright.ask_raw(request), ratewright.ask_admin_raw(request)] {
