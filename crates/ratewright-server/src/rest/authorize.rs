@@ -35,15 +35,14 @@ use axum::routing::any;
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
 use ratewright_core::decision::Observe;
-use ratewright_core::query::{Ask, AttributeName, Entrypoint};
+use ratewright_core::query::{Ask, Entrypoint};
 use ratewright_core::{Clock, Decision, Limiter, Micros, Query, Store, Timestamp, Verdict};
-use ratewright_http::address::ClientName;
+use ratewright_http::identify::identify_with_context;
 use ratewright_http::identify::original_request::{
     AuthorizeProtocol, OriginalRequest, OriginalRequestError, is_authorization_request,
 };
-use ratewright_http::identify::{AmbiguousPaths, identify_with_context};
 use ratewright_http::request_context::BodyLength;
-use ratewright_http::{CorrelationId, Facts, Problem, ProblemContext, RateLimitHeaders, RequestContext};
+use ratewright_http::{CorrelationId, Problem, ProblemContext, RateLimitHeaders, RequestContext};
 use ratewright_listen::LogThrottle;
 use tracing::{debug, warn};
 
@@ -148,17 +147,8 @@ where
         body: policies.counts_bytes().then_some(BodyLength::NotMetered), // the proxy keeps the body
         ..RequestContext::of(peer)
     };
-    let (name, needs);
-    let needs_only_address = policies.needs().iter().all(|name| matches!(name, AttributeName::Ip))
-        && !limiter.reads_attributes()
-        && rules.ambiguous_paths == AmbiguousPaths::Count;
-    let facts = if needs_only_address {
-        name = ClientName::new(original.client, rules.ipv6_prefix);
-        Facts::of_client(original.client, name.as_str())
-    } else {
-        needs = Arc::clone(policies.needs());
-        identify_with_context(&original.parts, &context, rules, &needs, now)
-    };
+    let needs = Arc::clone(policies.needs());
+    let facts = identify_with_context(&original.parts, &context, rules, &needs, now);
     settings.dialect.report_unknown_key(&facts);
     if let Some(cause) = facts.token_error {
         debug!(%cause, "token rejected: its user and claims are ignored");
