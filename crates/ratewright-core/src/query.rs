@@ -287,7 +287,8 @@ impl<S: AsRef<str>> AttributeName<S> {
         }
     }
 
-    fn map<'s, T>(&'s self, f: impl Fn(&'s S) -> T) -> AttributeName<T> {
+    /// The same name with its text replaced.
+    pub fn map<'s, T>(&'s self, f: impl Fn(&'s S) -> T) -> AttributeName<T> {
         match self {
             Self::Ip => AttributeName::Ip,
             Self::User => AttributeName::User,

@@ -1,9 +1,26 @@
 //! Replays access logs through Ratewright's engine: what would these limits have done?
 
+mod clients;
+mod decompress;
 mod format;
+mod identity;
+mod lines;
+mod log_contents;
+mod logs;
 mod record;
+mod reorder;
+mod replay;
 pub mod report;
+mod simulate;
+mod stored_record;
+mod suggest;
+mod tally;
+mod timeline;
 
 pub use format::{FieldMap, Format, Line, LineError};
+pub use logs::{Log, LogError};
 pub use record::{LoggedDecision, Record};
+pub use replay::{Conceal, PolicyFile, Routes};
 pub use report::Report;
+pub use suggest::{Of, Share, Spool, Target, suggest};
+pub use simulate::{Settings, SimulateError, simulate};

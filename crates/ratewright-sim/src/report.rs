@@ -67,6 +67,8 @@ pub struct LogReport {
     pub lines: u64,
     /// Lines that could not be read.
     pub unreadable: u64,
+    /// Why the rest of it was not read, if it was not.
+    pub error: Option<String>,
 }
 
 /// What one policy would have done.

@@ -1,0 +1,95 @@
+//! The query that a logged request would have been: the same attributes, in the same forms, as an entrypoint finds.
+
+use std::borrow::Cow;
+use std::net::IpAddr;
+
+use ratewright_core::query::{Attribute, AttributeName};
+use ratewright_http::address::forwarded_address;
+use ratewright_http::identify::{Facts, IdentityRules};
+use ratewright_http::parts::{self, Values};
+use ratewright_http::path::normalise;
+
+use crate::record::Record;
+use crate::replay::Routes;
+
+/// The path and the query of a target.
+pub(crate) fn path_and_query(target: &str) -> (&str, &str) {
+    let (target, _) = target.split_once('#').unwrap_or((target, ""));
+    target.split_once('?').unwrap_or((target, ""))
+}
+
+/// The client's address: as logged, or the one that the trusted proxies name.
+pub(crate) fn address(record: &Record<'_>, rules: &IdentityRules) -> Option<IpAddr> {
+    let forwarded = || forwarded_address(record.forwarded_for.as_deref()?.as_bytes(), &rules.proxies);
+    record.address.map(|address| address.to_canonical()).or_else(forwarded)
+}
+
+/// What is known about a logged request, of the attributes that policies need.
+pub(crate) fn facts<'a>(
+    record: &'a Record<'_>,
+    address: Option<IpAddr>,
+    rules: &IdentityRules,
+    needs: &'a [AttributeName<String>],
+) -> Facts<'a> {
+    let mut facts = Facts::default();
+    if let Some(address) = address {
+        facts.set_address(address, rules);
+    }
+    let (path, query) = path_and_query(&record.target);
+    for name in needs {
+        match name {
+            AttributeName::Method => facts.set_method(&record.method),
+            AttributeName::Path if !path.is_empty() => facts.set_path(path, rules),
+            AttributeName::User => set_text(&mut facts, name, record.user.as_deref()),
+            AttributeName::Route => set_text(&mut facts, name, record.route.as_deref()),
+            AttributeName::Host => {
+                let host = record.host.as_deref().filter(|host| !host.is_empty());
+                facts.set_all(name, parts::hosts(host, std::iter::empty()));
+            }
+            AttributeName::Param(param) => {
+                let mut values = Values::default();
+                parts::param(query, param, &mut values);
+                facts.set_all(name, values);
+            }
+            AttributeName::Header(header) if header == "content-length" => {
+                if let Some(n_bytes) = record.request_bytes {
+                    facts.set(name.as_deref(), n_bytes.to_string());
+                }
+            }
+            AttributeName::Header(_)
+            | AttributeName::Cookie(_)
+            | AttributeName::Claim(_)
+            | AttributeName::Named(_) => {
+                let logged = record.attributes.iter().filter(|(known, _)| known.is(name));
+                let mut values = Values::default();
+                logged.for_each(|(_, value)| values.add_trusted(value));
+                facts.set_all(name, values);
+            }
+            // Set above, or not part of a request.
+            AttributeName::Ip | AttributeName::Path | AttributeName::Key => {}
+        }
+    }
+    facts
+}
+
+fn set_text<'a>(facts: &mut Facts<'a>, name: &'a AttributeName<String>, text: Option<&'a str>) {
+    if let Some(text) = text.filter(|text| !text.starts_with(Attribute::UNREADABLE)) {
+        facts.set(name.as_deref(), text);
+    }
+}
+
+/// The route of a request, and the policies listed under it.
+pub(crate) fn route<'r>(
+    record: &Record<'_>,
+    facts: &Facts<'_>,
+    routes: &'r dyn Routes,
+    rules: &IdentityRules,
+) -> Option<(&'r str, &'r [String])> {
+    let host = record.host.as_deref().and_then(parts::host_of);
+    let (path, _) = path_and_query(&record.target);
+    let path = match facts.value(AttributeName::Path) {
+        Some(path) => Cow::Borrowed(path),
+        None => normalise(path, rules.case),
+    };
+    routes.find(host.as_deref(), &path, &record.method)
+}

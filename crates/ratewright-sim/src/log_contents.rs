@@ -1,0 +1,137 @@
+//! What a log has, and what it lacks. A policy that needs more than the log has is not simulated: a guess would look
+//! like a result.
+
+use std::collections::BTreeSet;
+
+use ratewright_core::Policies;
+use ratewright_core::policy::{Condition, Cost, Mode, Part, Policy, PolicyError, Selector};
+use ratewright_core::query::AttributeName;
+
+use crate::format::Format;
+
+/// What the logs of a simulation have.
+#[derive(Debug)]
+pub(crate) struct LogContents<'a> {
+    /// The formats of the logs.
+    pub(crate) formats: Vec<&'a Format>,
+    /// Attributes that no request has: the user says so.
+    pub(crate) absent: &'a [AttributeName<String>],
+    /// True if routes are found by the policy file's own routes.
+    pub(crate) has_routes: bool,
+}
+
+/// The policies as they are simulated.
+pub(crate) struct SimulatedPolicies {
+    pub(crate) policies: Policies,
+    /// The notes on each.
+    pub(crate) notes: Vec<PolicyNotes>,
+    /// Notes on all policies.
+    pub(crate) general: Vec<String>,
+}
+
+/// Whether a policy is simulated, and what a reader of its numbers must know.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct PolicyNotes {
+    pub(crate) is_simulated: bool,
+    pub(crate) texts: Vec<String>,
+}
+
+impl LogContents<'_> {
+    /// True if every log has the attribute, or no request has it.
+    fn have(&self, name: &AttributeName<String>) -> bool {
+        self.absent.contains(name)
+            || (*name == AttributeName::Route && self.has_routes)
+            || self.formats.iter().all(|format| format.tells(name))
+    }
+
+    /// What a policy needs and the logs lack.
+    fn lacked_by(&self, policy: &Policy) -> BTreeSet<String> {
+        let condition = match policy.selector() {
+            Selector::When(condition) => Some(condition),
+            Selector::Named => None,
+        };
+        let conditions = condition.into_iter().chain(policy.overrides().map(|other| other.condition));
+        let cost = match policy.cost() {
+            Cost::Of(name) => Some(name),
+            Cost::ByMethod { .. } => Some(&AttributeName::Method),
+            Cost::ByPath { .. } => Some(&AttributeName::Path),
+            Cost::Fixed(_) | Cost::RequestBytes => None,
+        };
+        let names = policy.partition().iter().flat_map(Part::names);
+        let names = names.chain(conditions.flat_map(Condition::attributes)).chain(cost);
+        let mut lacking: BTreeSet<_> =
+            names.filter(|name| !self.have(name)).map(ToString::to_string).collect();
+        let have = |tells: fn(&Format) -> bool| self.formats.iter().all(|format| tells(format));
+        if *policy.cost() == Cost::RequestBytes && !have(Format::tells_request_bytes) {
+            lacking.insert("the size of the request body".to_owned());
+        }
+        if !policy.count().is_everything() && !have(Format::tells_status) {
+            lacking.insert("the response status".to_owned());
+        }
+        lacking
+    }
+
+    /// Why a policy cannot be simulated, if it cannot.
+    fn obstacle(&self, policy: &Policy, is_routed: bool) -> Option<String> {
+        if policy.mode() == Mode::Off {
+            return Some(format!("not simulated: its mode is off; add --enforce {}", policy.name()));
+        }
+        if *policy.selector() == Selector::Named && !is_routed {
+            return Some("not simulated: it applies only to requests that name it".to_owned());
+        }
+        let lacking: Vec<_> = self.lacked_by(policy).into_iter().collect();
+        (!lacking.is_empty()).then(|| {
+            let mut text = format!("not simulated: the log does not have {}", lacking.join(", "));
+            if let Some(name) = lacking.iter().find(|name| AttributeName::parse(name).is_some()) {
+                text.push_str(&format!("; if no request has it, add --assume-absent {name}"));
+            }
+            text
+        })
+    }
+
+    /// Switches off the policies that cannot be simulated, and enforces those named in `enforced` (`*`: all).
+    pub(crate) fn simulated(
+        &self,
+        policies: &Policies,
+        enforced: &[String],
+        is_routed: impl Fn(&str) -> bool,
+    ) -> Result<SimulatedPolicies, PolicyError> {
+        let mut simulated: Vec<Policy> = Vec::new();
+        let mut notes: Vec<PolicyNotes> = Vec::new();
+        // Groups of policies that could not be simulated.
+        let mut left_out: Vec<(String, String)> = Vec::new();
+        for policy in policies.iter() {
+            let is_enforced = enforced.iter().any(|name| name == policy.name() || name == "*");
+            let mode = if is_enforced { Mode::Enforce } else { policy.mode() };
+            let policy = policy.clone().with_mode(mode);
+            let obstacle = self.obstacle(&policy, is_routed(policy.name()));
+            let mut texts: Vec<String> = obstacle.clone().into_iter().collect();
+            let group = policy.group().unwrap_or_default();
+            let first: Vec<_> = left_out.iter().filter(|(other, _)| other == group).collect();
+            if obstacle.is_none() && !first.is_empty() {
+                let first: Vec<_> = first.iter().map(|(_, name)| name.as_str()).collect();
+                texts.push(format!(
+                    "may apply to fewer requests than simulated: {} comes first in its group, and was not simulated",
+                    first.join(", ")
+                ));
+            }
+            if obstacle.is_some() && mode != Mode::Off && policy.group().is_some() {
+                left_out.push((group.to_owned(), policy.name().to_owned()));
+            }
+            notes.push(PolicyNotes { is_simulated: obstacle.is_none(), texts });
+            simulated.push(if obstacle.is_none() { policy } else { policy.with_mode(Mode::Off) });
+        }
+        let exempt = policies.exempt().iter().flat_map(Condition::attributes);
+        let lacking: BTreeSet<_> =
+            exempt.filter(|name| !self.have(name)).map(ToString::to_string).collect();
+        let general = (!lacking.is_empty()).then(|| {
+            let names: Vec<_> = lacking.into_iter().collect();
+            format!(
+                "no request was exempt by {}: the log does not have it, so more requests may have been counted",
+                names.join(", ")
+            )
+        });
+        let policies = Policies::new(simulated)?.with_exempt(policies.exempt().to_vec());
+        Ok(SimulatedPolicies { policies, notes, general: general.into_iter().collect() })
+    }
+}

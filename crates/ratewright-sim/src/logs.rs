@@ -1,0 +1,346 @@
+//! Several logs as one stream of requests, in the order of time.
+//!
+//! ```text
+//!   log ─► decompress ─► lines ─► parser ┐
+//!   log ─► …                             ├─ the earliest head ─► reorder ─► replay
+//!   log ─► …                             ┘
+//! ```
+//!
+//! A log is opened once at the start, to find its format and its first request; of many logs, it is then closed until
+//! its time has come. The order in which logs are given does not matter: they are ranked by their first request, and
+//! requests of the same time leave in the order of their logs, then of their lines.
+
+use std::collections::BTreeMap;
+use std::io::{self, Read};
+
+use ratewright_core::Timestamp;
+
+use crate::decompress::decompressed;
+use crate::format::{Format, Line, Parser};
+use crate::lines::{Lines, RawLine};
+use crate::record::Record;
+use crate::reorder::{Place, Reorder, Turn};
+use crate::report::{LogReport, UnreadableLine};
+
+/// More logs than this are not all kept open.
+const OPEN_MAX: usize = 32;
+
+/// Unreadable lines that are shown.
+const SHOWN_MAX: usize = 5;
+
+/// The beginning of an unreadable line that is shown, in bytes.
+const SHOWN_BYTES: usize = 200;
+
+/// A log to replay.
+#[non_exhaustive]
+pub struct Log {
+    /// Its name in the report.
+    pub name: String,
+    /// Its format. `None`: it is recognised by its first lines.
+    pub format: Option<Format>,
+    /// True if `open` can be called twice. Standard input and pipes can be read only once.
+    pub is_reopenable: bool,
+    open: Open,
+}
+
+/// Opens a log.
+type Open = Box<dyn FnMut() -> io::Result<Box<dyn Read>>>;
+
+impl Log {
+    /// A log that can be opened twice, such as a file.
+    pub fn new(
+        name: impl Into<String>,
+        format: Option<Format>,
+        open: impl FnMut() -> io::Result<Box<dyn Read>> + 'static,
+    ) -> Self {
+        Self { name: name.into(), format, is_reopenable: true, open: Box::new(open) }
+    }
+
+    /// A log that can be read only once, such as standard input.
+    pub fn once(name: impl Into<String>, format: Option<Format>, log: impl Read + 'static) -> Self {
+        let mut log: Option<Box<dyn Read>> = Some(Box::new(log));
+        let open = move || log.take().ok_or_else(|| io::Error::other("cannot be read twice"));
+        Self { name: name.into(), format, is_reopenable: false, open: Box::new(open) }
+    }
+}
+
+/// Why logs cannot be replayed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LogError {
+    /// A log cannot be opened or read.
+    #[error("{log}: {error}")]
+    Read {
+        /// The log.
+        log: String,
+        /// Why.
+        error: io::Error,
+    },
+    /// The format is not given, and was not recognised.
+    #[error(
+        "{log}: unknown format; name it with --format ({names}), or map the fields with --format json|csv --fields",
+        names = Format::NAMES.join(", ")
+    )]
+    UnknownFormat {
+        /// The log.
+        log: String,
+    },
+}
+
+/// All logs, as one stream.
+pub(crate) struct Logs {
+    logs: Vec<OneLog>,
+    reorder: Reorder,
+    counts: LineCounts,
+    n_bytes_max: u64,
+}
+
+/// How many lines were read, and what became of them.
+#[derive(Debug, Default)]
+pub(crate) struct LineCounts {
+    pub(crate) n_lines: u64,
+    pub(crate) n_unreadable: u64,
+    pub(crate) n_not_requests: u64,
+    pub(crate) n_out_of_order: u64,
+}
+
+struct OneLog {
+    log: Log,
+    format: Format,
+    state: LogState,
+    report: LogReport,
+    /// Its first unreadable lines.
+    unreadable: Vec<UnreadableLine>,
+}
+
+enum LogState {
+    /// Not opened yet: its first request is then.
+    Closed(Timestamp),
+    /// Open, with its next request in a slot.
+    Open(Lines, Parser, Head),
+    /// At its end.
+    Ended,
+}
+
+/// The next request of a log.
+#[derive(Clone, Copy)]
+struct Head {
+    at: Timestamp,
+    line: u64,
+    slot: usize,
+}
+
+/// What the report says about the logs.
+#[derive(Debug, Default)]
+pub(crate) struct LogsReport {
+    pub(crate) logs: Vec<LogReport>,
+    pub(crate) counts: LineCounts,
+    pub(crate) unreadable: Vec<UnreadableLine>,
+}
+
+impl Logs {
+    /// Opens all logs, finds their formats, and ranks them by their first request.
+    pub(crate) fn open(logs: Vec<Log>, reorder: Reorder, n_bytes_max: u64) -> Result<Self, LogError> {
+        let is_many = logs.len() > OPEN_MAX;
+        let mut all = Self {
+            logs: Vec::with_capacity(logs.len()),
+            reorder,
+            counts: LineCounts::default(),
+            n_bytes_max,
+        };
+        let mut first_lines: Vec<(Timestamp, Vec<u8>)> = Vec::new();
+        for log in logs {
+            let (one, first_line) = all.first(log, is_many)?;
+            first_lines.push((one.starts_at(), first_line));
+            all.logs.push(one);
+        }
+        let mut ranked: Vec<_> = first_lines.into_iter().zip(std::mem::take(&mut all.logs)).collect();
+        ranked.sort_by(|(a, _), (b, _)| a.cmp(b));
+        all.logs = ranked.into_iter().map(|(_, log)| log).collect();
+        Ok(all)
+    }
+
+    /// The formats of all logs, each once.
+    pub(crate) fn formats(&self) -> Vec<&Format> {
+        let by_name: BTreeMap<_, _> = self.logs.iter().map(|log| (log.format.name(), &log.format)).collect();
+        by_name.into_values().collect()
+    }
+
+    /// Lines so far.
+    pub(crate) fn n_lines(&self) -> u64 {
+        self.counts.n_lines
+    }
+
+    /// Opens a log and reads up to its first request. The line is returned, too.
+    fn first(&mut self, mut log: Log, closes: bool) -> Result<(OneLog, Vec<u8>), LogError> {
+        let name = log.name.clone();
+        let failed = |error| LogError::Read { log: name.clone(), error };
+        let mut lines = (log.open)()
+            .and_then(decompressed)
+            .map(|log| Lines::new(log, self.n_bytes_max))
+            .map_err(failed)?;
+        let start = lines.peek().map_err(failed)?.to_vec();
+        let is_empty = start.iter().all(u8::is_ascii_whitespace);
+        let format = match &log.format {
+            Some(format) => format.clone(),
+            None if is_empty => Format::Combined,
+            None => {
+                Format::detect(&start).ok_or_else(|| LogError::UnknownFormat { log: name.clone() })?
+            }
+        };
+        let report = LogReport { log: name.clone(), format: format.name().to_owned(), ..LogReport::default() };
+        let parser = format.parser();
+        let closes = closes && log.is_reopenable;
+        let mut one = OneLog { log, format, state: LogState::Ended, report, unreadable: Vec::new() };
+        let mut counts = LineCounts::default();
+        let head = one.advance(lines, parser, &mut self.reorder, &mut counts);
+        let first_line = start.split(|&byte| byte == b'\n').next().unwrap_or_default().to_vec();
+        match head {
+            Some(head) if closes => {
+                self.reorder.free(head.slot);
+                one.report = LogReport { lines: 0, unreadable: 0, ..one.report };
+                one.unreadable.clear();
+                one.state = LogState::Closed(head.at);
+            }
+            _ => self.counts.add(counts),
+        }
+        Ok((one, first_line))
+    }
+
+    /// The next request in the order of time. It is there until the next call.
+    #[inline]
+    pub(crate) fn next(&mut self) -> Option<(Turn, Record<'_>)> {
+        loop {
+            if let Some(turn) = self.reorder.pop(false) {
+                return Some((turn, self.reorder.record(turn)));
+            }
+            if !self.take_earliest() {
+                let turn = self.reorder.pop(true)?;
+                return Some((turn, self.reorder.record(turn)));
+            }
+        }
+    }
+
+    /// Moves the earliest head into the reorder buffer. False if all logs have ended.
+    fn take_earliest(&mut self) -> bool {
+        let earliest = match self.logs.as_mut_slice() {
+            [only] if matches!(only.state, LogState::Open(..)) => Some((0, only)),
+            logs => {
+                let open = (0u32..).zip(logs).filter(|(_, log)| !matches!(log.state, LogState::Ended));
+                open.min_by_key(|(rank, log)| (log.starts_at(), *rank))
+            }
+        };
+        let Some((rank, log)) = earliest else { return false };
+        match std::mem::replace(&mut log.state, LogState::Ended) {
+            LogState::Ended => {}
+            LogState::Closed(_) => {
+                let opened = (log.log.open)().and_then(decompressed);
+                match opened {
+                    Ok(opened) => {
+                        let lines = Lines::new(opened, self.n_bytes_max);
+                        let parser = log.format.parser();
+                        log.advance(lines, parser, &mut self.reorder, &mut self.counts);
+                    }
+                    Err(error) => log.report.error = Some(error.to_string()),
+                }
+            }
+            LogState::Open(lines, parser, head) => {
+                let place = Place { at: head.at, log: rank, line: head.line };
+                self.counts.n_out_of_order += u64::from(!self.reorder.push(place, head.slot));
+                log.advance(lines, parser, &mut self.reorder, &mut self.counts);
+            }
+        }
+        true
+    }
+
+    /// What became of the lines.
+    pub(crate) fn report(self) -> LogsReport {
+        let mut report = LogsReport { counts: self.counts, ..LogsReport::default() };
+        for log in self.logs {
+            report.logs.push(log.report);
+            report.unreadable.extend(log.unreadable);
+        }
+        report.unreadable.truncate(SHOWN_MAX);
+        report
+    }
+}
+
+impl OneLog {
+    /// The time of its next request; of a log at its end, the end of time.
+    fn starts_at(&self) -> Timestamp {
+        match &self.state {
+            LogState::Closed(at) | LogState::Open(_, _, Head { at, .. }) => *at,
+            LogState::Ended => Timestamp::from_micros(u64::MAX),
+        }
+    }
+
+    /// Reads up to the next request, which becomes its head.
+    #[inline]
+    fn advance(
+        &mut self,
+        mut lines: Lines,
+        mut parser: Parser,
+        reorder: &mut Reorder,
+        counts: &mut LineCounts,
+    ) -> Option<Head> {
+        let head = loop {
+            let raw = match lines.next() {
+                Ok(Some(raw)) => raw,
+                Ok(None) => break None,
+                Err(error) => {
+                    self.report.error = Some(error.to_string());
+                    break None;
+                }
+            };
+            counts.n_lines += 1;
+            self.report.lines += 1;
+            if raw.is_too_long {
+                counts.n_unreadable += 1;
+                unreadable(&mut self.report, &mut self.unreadable, &raw, "the line is longer than 64 KiB");
+                continue;
+            }
+            match parser.parse(raw.bytes) {
+                Ok(Line::Request(record)) => {
+                    let (at, line) = (record.at, raw.number);
+                    break Some(Head { at, line, slot: reorder.store(&record) });
+                }
+                Ok(Line::NotRequest) => counts.n_not_requests += 1,
+                Err(why) => {
+                    counts.n_unreadable += 1;
+                    unreadable(&mut self.report, &mut self.unreadable, &raw, why.0);
+                }
+            }
+        };
+        self.state = head.map_or(LogState::Ended, |head| LogState::Open(lines, parser, head));
+        head
+    }
+}
+
+impl LineCounts {
+    fn add(&mut self, other: Self) {
+        self.n_lines += other.n_lines;
+        self.n_unreadable += other.n_unreadable;
+        self.n_not_requests += other.n_not_requests;
+        self.n_out_of_order += other.n_out_of_order;
+    }
+}
+
+#[cold]
+fn unreadable(log: &mut LogReport, shown: &mut Vec<UnreadableLine>, line: &RawLine<'_>, why: &str) {
+    log.unreadable += 1;
+    if shown.len() < SHOWN_MAX {
+        let beginning = line.bytes.get(..SHOWN_BYTES).unwrap_or(line.bytes);
+        shown.push(UnreadableLine {
+            log: log.log.clone(),
+            line: line.number,
+            why: why.to_owned(),
+            text: String::from_utf8_lossy(beginning).trim_end().to_owned(),
+        });
+    }
+}
+
+impl std::fmt::Debug for Log {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Log").field("name", &self.name).field("format", &self.format).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,259 @@
+//! The replay: each logged request becomes a query, is decided by the engine at its own time, and is counted.
+
+use std::future::Future;
+use std::net::IpAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use ratewright_core::query::AttributeName;
+use ratewright_core::store::Key;
+use ratewright_core::{Decision, Limiter, ManualClock, Micros, Policies, Query, Timestamp, Verdict};
+use ratewright_http::IdentityRules;
+use ratewright_http::explain::is_secret;
+use ratewright_store::MemoryStore;
+use smallvec::SmallVec;
+
+use crate::clients::{ClientHasher, ClientId};
+use crate::identity;
+use crate::record::Record;
+use crate::tally::{PolicyOutcome, PolicyTally};
+
+/// The most buckets at a time: about 2 GB if they are all in use. With more, the least used ones are forgotten.
+const KEYS_MAX: usize = 40_000_000;
+
+/// A policy file to simulate.
+#[non_exhaustive]
+pub struct PolicyFile {
+    /// Its name in the report.
+    pub name: String,
+    /// Its policies.
+    pub policies: Policies,
+    /// Which proxies are trusted, and how paths and addresses are read.
+    pub identity: IdentityRules,
+    /// The gateway's routes. `None`: the file has none, so policies do not depend on routes.
+    pub routes: Option<Box<dyn Routes>>,
+    /// How long the gateway would delay a request.
+    pub patience: Micros,
+}
+
+impl PolicyFile {
+    /// A policy file without routes and with default identity rules.
+    pub fn new(name: impl Into<String>, policies: Policies) -> Self {
+        Self {
+            name: name.into(),
+            policies,
+            identity: IdentityRules::default(),
+            routes: None,
+            patience: Micros::ZERO,
+        }
+    }
+}
+
+/// The routes of a gateway.
+pub trait Routes {
+    /// The name of the route of a request, and the policies listed under it. `None`: there is no route, and the gateway responds
+    /// with 404 or 405 before it asks the limiter. The path is in normal form.
+    fn find(&self, host: Option<&str>, path: &str, method: &str) -> Option<(&str, &[String])>;
+
+    /// True if a route lists this policy.
+    fn lists(&self, policy: &str) -> bool;
+}
+
+/// Replaces a value that may be a secret.
+pub type Conceal = fn(&str) -> String;
+
+/// One policy file, and its buckets.
+pub(crate) struct Replay {
+    limiter: Limiter<Arc<MemoryStore<ManualClock>>>,
+    store: Arc<MemoryStore<ManualClock>>,
+    clock: ManualClock,
+    policies: Arc<Policies>,
+    needs: Arc<[AttributeName<String>]>,
+    identity: IdentityRules,
+    routes: Option<Box<dyn Routes>>,
+    patience: Micros,
+}
+
+/// What became of a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Outcome {
+    Allowed,
+    Denied,
+    /// The gateway rejects it before it asks the limiter: there is no route, or its path is ambiguous.
+    NotLimited,
+}
+
+/// Counts the requests of all policies of a file.
+pub(crate) struct Tallies {
+    pub(crate) policies: Vec<PolicyTally>,
+    hasher: ClientHasher,
+    conceal: Conceal,
+}
+
+impl Replay {
+    /// `policies` are those of the file that are simulated.
+    pub(crate) fn new(file: PolicyFile, policies: Policies) -> Self {
+        let clock = ManualClock::default();
+        let store = Arc::new(MemoryStore::new(clock.clone(), KEYS_MAX));
+        let limiter = Limiter::new(policies, Arc::clone(&store));
+        let policies = limiter.policies();
+        let needs = Arc::clone(policies.needs());
+        let PolicyFile { identity, routes, patience, .. } = file;
+        Self { limiter, store, clock, policies, needs, identity, routes, patience }
+    }
+
+    pub(crate) fn policies(&self) -> &Policies {
+        &self.policies
+    }
+
+    pub(crate) fn identity(&self) -> &IdentityRules {
+        &self.identity
+    }
+
+    /// Buckets that were forgotten before they were full again.
+    pub(crate) fn n_evicted(&self) -> u64 {
+        self.store.stats().n_evicted
+    }
+
+    /// Decides a request. Requests come in the order of time.
+    pub(crate) fn decide(
+        &self,
+        at: Timestamp,
+        record: &Record<'_>,
+        address: Option<IpAddr>,
+        tallies: Option<&mut Tallies>,
+    ) -> Outcome {
+        self.clock.set(at);
+        let mut facts = identity::facts(record, address, &self.identity, &self.needs);
+        if facts.problem(&self.identity).is_some() {
+            return Outcome::NotLimited;
+        }
+        let mut named: SmallVec<[&str; 4]> = SmallVec::new();
+        if let Some(routes) = &self.routes {
+            let Some((route, policies)) = identity::route(record, &facts, routes.as_ref(), &self.identity)
+            else {
+                return Outcome::NotLimited;
+            };
+            facts.set(AttributeName::Route, route);
+            named.extend(policies.iter().map(String::as_str));
+        }
+        let attributes = facts.attributes();
+        let query = Query {
+            select: facts.select(&named),
+            address: facts.address,
+            patience: self.patience,
+            ..Query::new(&attributes)
+        };
+        let mut decision = ready(self.limiter.decide(&query));
+        let outcome = match decision.verdict() {
+            Verdict::Allow => Outcome::Allowed,
+            Verdict::Deny => Outcome::Denied,
+        };
+        if let Some(tallies) = tallies {
+            tallies.count(at, record, &query, &decision);
+        }
+        if outcome == Outcome::Allowed
+            && decision.awaits_response()
+            && let Some(status) = record.status
+        {
+            ready(self.limiter.refund_uncounted(&query, &mut decision, status));
+        }
+        outcome
+    }
+}
+
+impl Tallies {
+    pub(crate) fn new(n_policies: usize, n_top: usize, conceal: Conceal) -> Self {
+        let policies = (0..n_policies).map(|_| PolicyTally::new(n_top)).collect();
+        Self { policies, hasher: ClientHasher::default(), conceal }
+    }
+
+    /// Counts a decision under each policy that applied.
+    fn count(&mut self, at: Timestamp, record: &Record<'_>, query: &Query<'_>, decision: &Decision) {
+        let request = || {
+            let (path, _) = identity::path_and_query(&record.target);
+            (record.method.clone().into_owned(), path.to_owned())
+        };
+        let address = query.values(&AttributeName::<&str>::Ip).next();
+        if let Some(refused) = decision.refused() {
+            let (policy, _) = refused;
+            let index = decision.policies().iter().position(|other| other.name() == policy.name());
+            if let Some(tally) = index.and_then(|index| self.policies.get_mut(index)) {
+                let client = address.map(|address| self.hasher.id(address.as_bytes()));
+                let outcome = PolicyOutcome { is_denied: true, is_near: false };
+                tally.count(at, outcome, client, || address.unwrap_or_default().to_owned(), request);
+            }
+            return;
+        }
+        // A policy may have several limits: the request counts once.
+        let mut applied: SmallVec<[(usize, PolicyOutcome, Key<'_>); 4]> = SmallVec::new();
+        for (_, limit, standing) in decision.standings() {
+            let Some(key) = query.key(limit.name(), standing.limit) else { continue };
+            let capacity = u64::from(limit.quota().capacity().get());
+            let is_denied = standing.is_over();
+            let is_near = !is_denied && u64::from(standing.remaining) * 5 < capacity;
+            let index = standing.limit.policy();
+            match applied.iter_mut().find(|(other, ..)| *other == index) {
+                None => applied.push((index, PolicyOutcome { is_denied, is_near }, key)),
+                Some((_, outcome, known)) => {
+                    if is_denied && !outcome.is_denied {
+                        *known = key;
+                    }
+                    outcome.is_denied |= is_denied;
+                    outcome.is_near = !outcome.is_denied && (outcome.is_near || is_near);
+                }
+            }
+        }
+        for (index, outcome, key) in applied {
+            let Some(tally) = self.policies.get_mut(index) else { continue };
+            let (client, conceal) = (client_id(&self.hasher, &key, address), self.conceal);
+            tally.count(at, outcome, client, || client_name(&key, address, conceal), request);
+        }
+    }
+}
+
+/// The client of a key: its values, or the address if the policy counts all requests together.
+pub(crate) fn client_id(hasher: &ClientHasher, key: &Key<'_>, address: Option<&str>) -> Option<ClientId> {
+    if let Some(value) = key.single_value() {
+        return Some(hasher.id(value.as_bytes()));
+    }
+    if key.name().partition().is_empty() {
+        return address.map(|address| hasher.id(address.as_bytes()));
+    }
+    let mut text = SmallVec::<[u8; 128]>::new();
+    for value in key.values() {
+        text.extend_from_slice(value.exact().as_bytes());
+        text.push(0xff);
+    }
+    Some(hasher.id(&text))
+}
+
+/// The name of the client in the report: values that may be secret are concealed.
+pub(crate) fn client_name(key: &Key<'_>, address: Option<&str>, conceal: Conceal) -> String {
+    if key.name().partition().is_empty() {
+        return address.unwrap_or("unknown").to_owned();
+    }
+    let values = key.values().zip(key.attributes()).map(|(value, attribute)| {
+        if is_secret(&attribute.name) { conceal(value.text) } else { value.to_string() }
+    });
+    values.collect::<Vec<_>>().join(" | ")
+}
+
+/// The output of a future that never waits.
+#[inline(always)]
+pub(crate) fn ready<T>(future: impl Future<Output = T>) -> T {
+    let mut future = pin!(future);
+    let mut context = Context::from_waker(Waker::noop());
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
+            return output;
+        }
+    }
+}
+
+impl std::fmt::Debug for PolicyFile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PolicyFile").field("name", &self.name).finish_non_exhaustive()
+    }
+}

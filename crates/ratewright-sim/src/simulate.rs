@@ -1,0 +1,350 @@
+//! A simulation: logs and policy files in, a report out.
+
+use std::net::IpAddr;
+
+use ratewright_core::Timestamp;
+use ratewright_core::policy::PolicyError;
+use ratewright_core::query::AttributeName;
+use ratewright_http::address::ClientName;
+
+use crate::clients::{ClientCounts, ClientHasher, ClientId, ClientSet};
+use crate::identity;
+use crate::log_contents::{LogContents, SimulatedPolicies};
+use crate::logs::{Log, LogError, Logs, LogsReport};
+use crate::record::Record;
+use crate::reorder::Reorder;
+use crate::replay::{Conceal, Outcome, PolicyFile, Replay, Tallies};
+use crate::report::{AgainstReport, FirstDenial, LoggedReport, Period, Report};
+use crate::stored_record::Wanted;
+use crate::timeline::TimelineCounter;
+
+/// Requests between two calls of the progress function.
+pub(crate) const PROGRESS_EVERY: u64 = 8_192;
+
+/// How to simulate.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Settings {
+    /// Policies that are simulated as enforced, whatever their mode; `*` is all of them.
+    pub enforce: Vec<String>,
+    /// Attributes that no request has. Without it, policies that need what the log lacks are not simulated.
+    pub assume_absent: Vec<AttributeName<String>>,
+    /// How many of the most denied clients are listed.
+    pub n_top: usize,
+    /// Spreads requests whose time is a whole second evenly over that second.
+    pub spread: bool,
+    /// The most bytes of each log, after decompression.
+    pub n_bytes_max: u64,
+    /// What is shown in place of a value that may be a secret, such as an API key.
+    pub conceal: Conceal,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            enforce: Vec::new(),
+            assume_absent: Vec::new(),
+            n_top: 10,
+            spread: false,
+            n_bytes_max: 1 << 40,
+            conceal: |_| "(hidden)".to_owned(),
+        }
+    }
+}
+
+/// Why nothing was simulated.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SimulateError {
+    /// A log cannot be read, or its format is unknown.
+    #[error(transparent)]
+    Log(#[from] LogError),
+    /// The policies do not form a rule set.
+    #[error(transparent)]
+    Policies(#[from] PolicyError),
+    /// The temporary file cannot be written or read.
+    #[error("temporary file: {0}")]
+    Spool(#[from] std::io::Error),
+    /// The engine does not confirm what the search found.
+    #[error("the replay does not confirm {rate}; please report this as a bug")]
+    NotConfirmed {
+        /// The rate.
+        rate: String,
+    },
+}
+
+/// The requests of all logs together.
+struct Totals {
+    n_requests: u64,
+    n_allowed: u64,
+    n_denied: u64,
+    n_not_limited: u64,
+    n_without_address: u64,
+    n_from_proxies: u64,
+    n_logged_429: u64,
+    has_whole_seconds: bool,
+    period: Option<Period>,
+    timeline: TimelineCounter,
+    hasher: ClientHasher,
+    clients: ClientSet,
+    clients_denied: ClientSet,
+    logged: Option<LoggedReport>,
+}
+
+/// The differences to another policy file.
+struct Comparison {
+    replay: Replay,
+    report: AgainstReport,
+    losing: ClientCounts,
+    gaining: ClientCounts,
+}
+
+/// Replays logs against a policy file, and compares it with another one. `progress` is called from time to time with the number of lines
+/// so far.
+pub fn simulate(
+    file: PolicyFile,
+    against: Option<PolicyFile>,
+    logs: Vec<Log>,
+    settings: &Settings,
+    progress: &mut dyn FnMut(u64),
+) -> Result<Report, SimulateError> {
+    let needs = file.policies.needs().iter();
+    let needs = needs.chain(against.iter().flat_map(|file| file.policies.needs().iter()));
+    let reorder = Reorder::new(Wanted::new(needs), settings.spread);
+    let mut logs = Logs::open(logs, reorder, settings.n_bytes_max)?;
+    let SimulatedPolicies { policies, notes, general } = simulated(&file, &logs, settings)?;
+    let replay = Replay::new(file, policies);
+    let mut tallies = Tallies::new(replay.policies().n_policies(), settings.n_top, settings.conceal);
+    let mut comparison = match against {
+        Some(against) => {
+            let simulated = simulated(&against, &logs, settings)?;
+            Some(Comparison::new(against, simulated, settings.n_top))
+        }
+        None => None,
+    };
+    let mut totals = Totals::new();
+    let mut next_progress = PROGRESS_EVERY;
+    loop {
+        let n_lines = logs.n_lines();
+        if n_lines >= next_progress {
+            progress(n_lines);
+            next_progress = n_lines + PROGRESS_EVERY;
+        }
+        let Some((turn, record)) = logs.next() else { break };
+        let address = identity::address(&record, replay.identity());
+        let outcome = replay.decide(turn.at, &record, address, Some(&mut tallies));
+        let client = totals.count(turn.at, &record, address, &replay, outcome);
+        if let Some(comparison) = &mut comparison {
+            comparison.count(turn.at, &record, outcome, client);
+        }
+    }
+    progress(logs.n_lines());
+    let LogsReport { logs, counts, unreadable } = logs.report();
+    let policies = replay.policies().iter().zip(&tallies.policies).zip(notes);
+    let mut report = Report {
+        lines: counts.n_lines,
+        unreadable: counts.n_unreadable,
+        not_requests: counts.n_not_requests,
+        out_of_order: counts.n_out_of_order,
+        unreadable_lines: unreadable,
+        logs,
+        policies: policies.map(|((policy, tally), notes)| tally.report(policy, notes)).collect(),
+        against: comparison.map(Comparison::report),
+        notes: general,
+        ..Report::default()
+    };
+    totals.add_to(&mut report, settings, replay.n_evicted());
+    Ok(report)
+}
+
+/// The policies of a file as the logs allow to simulate them.
+fn simulated(
+    file: &PolicyFile,
+    logs: &Logs,
+    settings: &Settings,
+) -> Result<SimulatedPolicies, PolicyError> {
+    let contents = LogContents {
+        formats: logs.formats(),
+        absent: &settings.assume_absent,
+        has_routes: file.routes.is_some(),
+    };
+    let is_routed = |name: &str| file.routes.as_ref().is_some_and(|routes| routes.lists(name));
+    contents.simulated(&file.policies, &settings.enforce, is_routed)
+}
+
+impl Totals {
+    fn new() -> Self {
+        Self {
+            n_requests: 0,
+            n_allowed: 0,
+            n_denied: 0,
+            n_not_limited: 0,
+            n_without_address: 0,
+            n_from_proxies: 0,
+            n_logged_429: 0,
+            has_whole_seconds: false,
+            period: None,
+            timeline: TimelineCounter::default(),
+            hasher: ClientHasher::default(),
+            clients: ClientSet::default(),
+            clients_denied: ClientSet::default(),
+            logged: None,
+        }
+    }
+
+    /// Counts a request. Returns its client.
+    fn count(
+        &mut self,
+        at: Timestamp,
+        record: &Record<'_>,
+        address: Option<IpAddr>,
+        replay: &Replay,
+        outcome: Outcome,
+    ) -> Option<Client> {
+        let is_denied = outcome == Outcome::Denied;
+        self.n_requests += 1;
+        self.n_denied += u64::from(is_denied);
+        self.n_allowed += u64::from(!is_denied);
+        self.n_not_limited += u64::from(outcome == Outcome::NotLimited);
+        self.n_logged_429 += u64::from(record.status == Some(429));
+        self.has_whole_seconds |= record.is_whole_second;
+        let period = self.period.get_or_insert(Period { from: at, to: at });
+        period.to = period.to.max(at);
+        self.timeline.count(at, is_denied);
+        let client = address.map(|address| {
+            let name = ClientName::new(address, replay.identity().ipv6_prefix);
+            let id = self.hasher.id(name.as_str().as_bytes());
+            self.clients.insert(id);
+            if is_denied {
+                self.clients_denied.insert(id);
+            }
+            Client { id, name }
+        });
+        self.n_without_address += u64::from(address.is_none());
+        let proxies = &replay.identity().proxies;
+        if !proxies.trusted.is_empty() && address.is_some_and(|address| proxies.trust(address)) {
+            self.n_from_proxies += 1;
+        }
+        if let Some(decision) = &record.decision {
+            let logged = self.logged.get_or_insert_default();
+            logged.requests += 1;
+            logged.denied += u64::from(decision.is_denied);
+            logged.only_logged += u64::from(decision.is_denied && !is_denied);
+            logged.only_simulated += u64::from(is_denied && !decision.is_denied);
+            if decision.is_denied != is_denied && logged.first_difference.is_none() {
+                let (path, _) = identity::path_and_query(&record.target);
+                logged.first_difference = Some(FirstDenial {
+                    at,
+                    client: client.as_ref().map_or("unknown", |client| client.name.as_str()).to_owned(),
+                    method: record.method.clone().into_owned(),
+                    path: path.to_owned(),
+                });
+            }
+        }
+        client
+    }
+
+    /// Adds the totals, and what a reader must know about them.
+    fn add_to(self, report: &mut Report, settings: &Settings, n_evicted: u64) {
+        report.period = self.period;
+        (report.requests, report.allowed, report.denied) = (self.n_requests, self.n_allowed, self.n_denied);
+        report.clients = self.clients.len() as u64;
+        report.clients_denied = self.clients_denied.len() as u64;
+        report.timeline = self.timeline.report();
+        (report.logged, report.logged_429) = (self.logged, self.n_logged_429);
+        let notes = &mut report.notes;
+        for log in &report.logs {
+            if let Some(error) = &log.error {
+                notes.push(format!("{} was read only in part: {error}", log.log));
+            }
+        }
+        if report.out_of_order > 0 {
+            notes.push(format!(
+                "{} requests were not replayed: they are more than a minute earlier than a line before them; sort the log by time",
+                report.out_of_order
+            ));
+        }
+        if self.has_whole_seconds && !settings.spread {
+            notes.push(
+                "times in the log are whole seconds, so the requests of one second were replayed at the same instant; \
+                 --spread spreads them evenly over the second"
+                    .to_owned(),
+            );
+        }
+        if self.n_logged_429 > 0 {
+            notes.push(format!(
+                "{} requests got status 429 in the log: a limit was already in force, and clients may have sent fewer requests because of it",
+                self.n_logged_429
+            ));
+        }
+        if self.n_not_limited > 0 {
+            notes.push(format!(
+                "{} requests have no route or an ambiguous path: the gateway rejects them before any limit, so they count as allowed",
+                self.n_not_limited
+            ));
+        }
+        if self.n_without_address > 0 {
+            notes.push(format!(
+                "{} requests have no client address in the log; policies by ip did not apply to them",
+                self.n_without_address
+            ));
+        }
+        if self.n_from_proxies > 0 {
+            notes.push(format!(
+                "{} requests have the address of a trusted proxy: the log does not name their clients",
+                self.n_from_proxies
+            ));
+        }
+        if n_evicted > 0 {
+            notes.push(format!(
+                "{n_evicted} buckets were dropped because more than 40 million were in use; denials may be missing"
+            ));
+        }
+    }
+}
+
+/// A client by its address.
+struct Client {
+    id: ClientId,
+    name: ClientName,
+}
+
+impl Comparison {
+    fn new(file: PolicyFile, simulated: SimulatedPolicies, n_top: usize) -> Self {
+        let report = AgainstReport { file: file.name.clone(), ..AgainstReport::default() };
+        let SimulatedPolicies { policies, .. } = simulated;
+        let replay = Replay::new(file, policies);
+        Self { replay, report, losing: ClientCounts::new(n_top), gaining: ClientCounts::new(n_top) }
+    }
+
+    /// Compares the decision of the new file with that of the other one.
+    fn count(&mut self, at: Timestamp, record: &Record<'_>, new: Outcome, client: Option<Client>) {
+        let address = identity::address(record, self.replay.identity());
+        let old = self.replay.decide(at, record, address, None);
+        let (is_new, is_old) = (new == Outcome::Denied, old == Outcome::Denied);
+        self.report.denied += u64::from(is_old);
+        if let Some(client) = &client {
+            self.losing.count(client.id);
+            self.gaining.count(client.id);
+        }
+        let (n, clients) = match (is_old, is_new) {
+            (false, true) => (&mut self.report.newly_denied, &mut self.losing),
+            (true, false) => (&mut self.report.newly_allowed, &mut self.gaining),
+            (true, true) | (false, false) => return,
+        };
+        *n += 1;
+        if let Some(client) = client {
+            clients.deny(client.id, at, || client.name.as_str().to_owned());
+        }
+    }
+
+    fn report(self) -> AgainstReport {
+        AgainstReport {
+            clients_losing: self.losing.n_denied(),
+            clients_gaining: self.gaining.n_denied(),
+            losing_most: self.losing.most_denied(),
+            gaining_most: self.gaining.most_denied(),
+            ..self.report
+        }
+    }
+}

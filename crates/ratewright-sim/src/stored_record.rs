@@ -1,0 +1,109 @@
+//! Records that outlive their line: until it is their turn in the order of time.
+//!
+//! A slot keeps its buffers when its record has been replayed, so a long log allocates almost nothing.
+
+use std::borrow::Cow;
+use std::net::IpAddr;
+
+use ratewright_core::Timestamp;
+use ratewright_core::query::AttributeName;
+
+use crate::record::{LoggedDecision, Record};
+
+/// Which parts of a record are kept: those that the policies or the report need.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Wanted {
+    attributes: Vec<AttributeName<String>>,
+}
+
+impl Wanted {
+    /// What policies with these needs read.
+    pub(crate) fn new<'a>(needs: impl IntoIterator<Item = &'a AttributeName<String>>) -> Self {
+        Self { attributes: needs.into_iter().cloned().collect() }
+    }
+}
+
+/// A record without references to its line.
+#[derive(Debug, Default)]
+pub(crate) struct StoredRecord {
+    pub(crate) at: Timestamp,
+    pub(crate) is_whole_second: bool,
+    address: Option<IpAddr>,
+    status: Option<u16>,
+    request_bytes: Option<u64>,
+    /// The texts, one after the other.
+    text: String,
+    /// Where each of the texts ends. A text that the record lacks is [`ABSENT`].
+    ends: [u32; N_TEXTS],
+    attributes: Vec<(AttributeName<String>, String)>,
+    is_denied: Option<bool>,
+}
+
+const N_TEXTS: usize = 7;
+const ABSENT: u32 = u32::MAX;
+
+impl StoredRecord {
+    /// Copies a record into this one.
+    pub(crate) fn fill(&mut self, record: &Record<'_>, wanted: &Wanted) {
+        (self.at, self.is_whole_second) = (record.at, record.is_whole_second);
+        (self.address, self.status) = (record.address, record.status);
+        self.request_bytes = record.request_bytes;
+        self.is_denied = record.decision.as_ref().map(|decision| decision.is_denied);
+        let policy = record.decision.as_ref().and_then(|decision| decision.policy.as_deref());
+        let texts: [Option<&str>; N_TEXTS] = [
+            Some(&record.method),
+            Some(&record.target),
+            record.host.as_deref(),
+            record.user.as_deref(),
+            record.route.as_deref(),
+            record.forwarded_for.as_deref(),
+            policy,
+        ];
+        self.text.clear();
+        for (end, text) in self.ends.iter_mut().zip(texts) {
+            *end = match text {
+                Some(text) => {
+                    self.text.push_str(text);
+                    // A line, and so all its texts, are far shorter.
+                    u32::try_from(self.text.len()).unwrap_or(0)
+                }
+                None => ABSENT,
+            };
+        }
+        self.attributes.clear();
+        for (name, value) in &record.attributes {
+            if let Some(name) = wanted.attributes.iter().find(|wanted| wanted.is(name)) {
+                self.attributes.push((name.clone(), value.clone().into_owned()));
+            }
+        }
+    }
+
+    /// The record.
+    pub(crate) fn record(&self) -> Record<'_> {
+        let mut start = 0;
+        let [method, target, host, user, route, forwarded_for, policy] = self.ends.map(|end| {
+            let end = (end != ABSENT).then_some(end as usize)?;
+            let text = self.text.get(start..end)?;
+            start = end;
+            Some(Cow::Borrowed(text))
+        });
+        let attributes = self.attributes.iter().map(|(name, value)| {
+            (name.map(|text| Cow::Borrowed(text.as_str())), Cow::Borrowed(value.as_str()))
+        });
+        Record {
+            at: self.at,
+            is_whole_second: self.is_whole_second,
+            address: self.address,
+            forwarded_for,
+            method: method.unwrap_or_default(),
+            target: target.unwrap_or_default(),
+            host,
+            user,
+            route,
+            status: self.status,
+            request_bytes: self.request_bytes,
+            attributes: attributes.collect(),
+            decision: self.is_denied.map(|is_denied| LoggedDecision { is_denied, policy }),
+        }
+    }
+}

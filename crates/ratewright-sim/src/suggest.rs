@@ -1,0 +1,287 @@
+//! The smallest rate that denies at most a given share.
+//!
+//! ```text
+//!   logs ─► requests that the policy covers ─► spool: (time, client), a few bytes each
+//!                                                │ once for each group of candidate rates
+//!                                                ▼
+//!                    search: token buckets of many rates side by side, the bracket shrinks
+//!                                                │ the rate found, and the next smaller one
+//!                                                ▼
+//!                    confirmation: both replayed through the engine
+//! ```
+//!
+//! # Laws
+//! - The suggested rate denies at most the share, and the next smaller rate of the grid denies more: both are confirmed by a replay.
+//! - A larger rate with the same burst never denies more requests or clients, so the search does not miss a smaller rate.
+
+mod grid;
+mod search;
+mod spool;
+
+use std::fmt;
+use std::num::NonZeroU32;
+use std::str::FromStr;
+
+use ratewright_core::{Query, Quota};
+
+pub use spool::Spool;
+
+use crate::clients::ClientCounts;
+use crate::identity;
+use crate::logs::{Log, Logs, LogsReport};
+use crate::reorder::Reorder;
+use crate::replay::{PolicyFile, client_id, client_name};
+use crate::report::{BurstSuggestion, CurvePoint, DeniedClient, Period, Suggestion};
+use crate::simulate::{PROGRESS_EVERY, Settings, SimulateError};
+use crate::stored_record::Wanted;
+use grid::{Candidate, grid};
+use search::{Denied, Search};
+use spool::{SpoolReader, SpoolWriter};
+
+/// What the share is a share of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Of {
+    /// Denied requests, of all requests that the policy covers.
+    #[default]
+    Requests,
+    /// Clients with at least one denied request, of all clients.
+    Clients,
+}
+
+/// A share: `0.1%` or `1/1000`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Share {
+    part: u64,
+    whole: u64,
+}
+
+/// What to search for.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Target {
+    /// The bursts; each gets its own rate.
+    pub bursts: Vec<NonZeroU32>,
+    /// The largest share that may be denied.
+    pub deny_at_most: Share,
+    /// Of what.
+    pub of: Of,
+}
+
+impl Target {
+    /// The smallest rate for one burst that denies at most this share of requests.
+    pub fn new(burst: NonZeroU32, deny_at_most: Share) -> Self {
+        Self { bursts: vec![burst], deny_at_most, of: Of::Requests }
+    }
+}
+
+/// Finds the smallest rate for the only policy of `file`, whose own quota does not matter. `paste` writes the policy with a rate and a burst.
+pub fn suggest(
+    file: &PolicyFile,
+    logs: Vec<Log>,
+    target: &Target,
+    settings: &Settings,
+    spool: Spool,
+    paste: &dyn Fn(&str, NonZeroU32) -> String,
+    progress: &mut dyn FnMut(u64),
+) -> Result<Suggestion, SimulateError> {
+    let reorder = Reorder::new(Wanted::new(file.policies.needs().iter()), settings.spread);
+    let mut logs = Logs::open(logs, reorder, settings.n_bytes_max)?;
+    let mut writer = SpoolWriter::new(spool);
+    let mut suggestion = Suggestion {
+        of: match target.of {
+            Of::Requests => "requests",
+            Of::Clients => "clients",
+        },
+        deny_at_most: target.deny_at_most.to_string(),
+        ..Suggestion::default()
+    };
+    let mut has_whole_seconds = false;
+    let mut n_other = 0_u64;
+    let mut next_progress = PROGRESS_EVERY;
+    loop {
+        let n_lines = logs.n_lines();
+        if n_lines >= next_progress {
+            progress(n_lines);
+            next_progress = n_lines + PROGRESS_EVERY;
+        }
+        let Some((turn, record)) = logs.next() else { break };
+        let address = identity::address(&record, &file.identity);
+        let facts = identity::facts(&record, address, &file.identity, file.policies.needs());
+        let attributes = facts.attributes();
+        let query =
+            Query { select: facts.select(&[]), address: facts.address, ..Query::new(&attributes) };
+        let mut charges = ratewright_core::store::Charges::new();
+        file.policies.select(&query, &mut charges);
+        let Some(charge) = charges.first() else {
+            n_other += 1;
+            continue;
+        };
+        has_whole_seconds |= record.is_whole_second;
+        let address = query.values(&ratewright_core::query::AttributeName::<&str>::Ip).next();
+        let is_global = charge.key.name().partition().is_empty();
+        let id = client_id(writer.hasher(), &charge.key, address.filter(|_| !is_global).or(Some("")));
+        writer.add(turn.at, id.unwrap_or_default(), || {
+            client_name(&charge.key, address.filter(|_| !is_global).or(Some("all requests together")), settings.conceal)
+        })?;
+        let period = suggestion.period.get_or_insert(Period { from: turn.at, to: turn.at });
+        period.to = period.to.max(turn.at);
+    }
+    progress(logs.n_lines());
+    let LogsReport { logs, counts, unreadable } = logs.report();
+    let mut events = writer.finish()?;
+    (suggestion.requests, suggestion.clients) = (events.n_events(), events.n_clients() as u64);
+    suggestion.lines = counts.n_lines;
+    suggestion.unreadable = counts.n_unreadable;
+    suggestion.not_requests = counts.n_not_requests;
+    suggestion.out_of_order = counts.n_out_of_order;
+    (suggestion.logs, suggestion.unreadable_lines) = (logs, unreadable);
+    let policy = file.policies.iter().next();
+    let by = policy.map(|policy| policy.partition()).unwrap_or_default();
+    suggestion.by = by.iter().flat_map(|part| part.names()).map(ToString::to_string).collect();
+    if suggestion.requests > 0 {
+        for burst in &target.bursts {
+            let found = of_burst(&mut events, *burst, target, settings.n_top, paste)?;
+            suggestion.bursts.push(found);
+        }
+    }
+    add_notes(&mut suggestion, n_other, has_whole_seconds && !settings.spread);
+    Ok(suggestion)
+}
+
+fn add_notes(suggestion: &mut Suggestion, n_other: u64, has_whole_seconds: bool) {
+    let notes = &mut suggestion.notes;
+    for log in &suggestion.logs {
+        if let Some(error) = &log.error {
+            notes.push(format!("{} was read only in part: {error}", log.log));
+        }
+    }
+    if n_other > 0 {
+        notes.push(format!("{n_other} other requests are not covered by the policy"));
+    }
+    if suggestion.out_of_order > 0 {
+        notes.push(format!(
+            "{} requests were left out: they are more than a minute earlier than a line before them; sort the log by time",
+            suggestion.out_of_order
+        ));
+    }
+    if has_whole_seconds {
+        notes.push(
+            "times in the log are whole seconds, so the requests of one second count as simultaneous; \
+             --spread spreads them evenly over the second"
+                .to_owned(),
+        );
+    }
+}
+
+/// The smallest rate for one burst.
+fn of_burst(
+    events: &mut SpoolReader,
+    burst: NonZeroU32,
+    target: &Target,
+    n_top: usize,
+    paste: &dyn Fn(&str, NonZeroU32) -> String,
+) -> Result<BurstSuggestion, SimulateError> {
+    let candidates = grid(burst);
+    let (n_requests, n_clients) = (events.n_events(), events.n_clients() as u64);
+    let is_enough = |denied: &Denied| match target.of {
+        Of::Requests => target.deny_at_most.covers(denied.n_requests, n_requests),
+        Of::Clients => target.deny_at_most.covers(denied.n_clients, n_clients),
+    };
+    let search = Search::run(&candidates, events, is_enough)?;
+    let point = |candidate: &Candidate, denied: &Denied| CurvePoint {
+        rate: candidate.text(),
+        denied: denied.n_requests,
+        clients_denied: denied.n_clients,
+    };
+    let mut found = BurstSuggestion {
+        burst: burst.get(),
+        curve: search.curve().map(|(index, denied)| point(&candidates[index], denied)).collect(),
+        ..BurstSuggestion::default()
+    };
+    let Some(chosen) = search.smallest() else {
+        found.least_burst = search::least_burst(events, burst, is_enough)?;
+        return Ok(found);
+    };
+    let candidate = &candidates[chosen];
+    let confirmed = search::replayed(events, &candidate.quota, n_top)?;
+    if !is_enough(&confirmed.denied) {
+        return Err(SimulateError::NotConfirmed { rate: candidate.text() });
+    }
+    if let Some(smaller) = chosen.checked_sub(1).and_then(|index| candidates.get(index)) {
+        let denied = search::replayed(events, &smaller.quota, 0)?.denied;
+        if is_enough(&denied) {
+            return Err(SimulateError::NotConfirmed { rate: smaller.text() });
+        }
+        found.next_smaller = Some(point(smaller, &denied));
+    }
+    (found.denied, found.clients_denied) = (confirmed.denied.n_requests, confirmed.denied.n_clients);
+    found.most_denied = with_names(confirmed.clients, events)?;
+    found.policy = Some(paste(&candidate.text(), burst));
+    found.rate = Some(candidate.text());
+    Ok(found)
+}
+
+/// The most denied clients, with the names that the spool has for their numbers.
+fn with_names(clients: ClientCounts, events: &mut SpoolReader) -> Result<Vec<DeniedClient>, SimulateError> {
+    let mut most = clients.most_denied();
+    let numbers: Vec<u32> = most.iter().filter_map(|client| client.client.parse().ok()).collect();
+    for (client, name) in most.iter_mut().zip(events.names(&numbers)?) {
+        client.client = name;
+    }
+    Ok(most)
+}
+
+impl Share {
+    /// True if `part` of `whole` is at most this share. Exact.
+    fn covers(self, part: u64, whole: u64) -> bool {
+        u128::from(part) * u128::from(self.whole) <= u128::from(self.part) * u128::from(whole)
+    }
+}
+
+impl FromStr for Share {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        const HELP: &str = "write a percentage such as 0.1%, or a fraction such as 1/1000";
+        let number = |text: &str| {
+            let is_short = (1..=12).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
+            is_short.then(|| text.parse::<u64>().ok()).flatten().ok_or(HELP)
+        };
+        let share = if let Some(percentage) = text.strip_suffix('%') {
+            let (whole, decimals) = percentage.trim_end().split_once('.').unwrap_or((percentage.trim_end(), ""));
+            if decimals.len() > 6 {
+                return Err("use at most 6 decimals");
+            }
+            let decimals = format!("{decimals:0<6}");
+            let millionths = number(whole)?.checked_mul(1_000_000).ok_or(HELP)? + number(&decimals)?;
+            Self { part: millionths, whole: 100_000_000 }
+        } else {
+            let (part, whole) = text.split_once('/').ok_or(HELP)?;
+            Self { part: number(part.trim())?, whole: number(whole.trim())? }
+        };
+        if share.whole == 0 || share.part > share.whole { Err("the share must be between 0% and 100%") } else { Ok(share) }
+    }
+}
+
+/// A percentage, with the decimals that it needs.
+impl fmt::Display for Share {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let millionths = u128::from(self.part) * 100_000_000;
+        if !millionths.is_multiple_of(u128::from(self.whole)) {
+            return write!(f, "{}/{}", self.part, self.whole);
+        }
+        let millionths = millionths / u128::from(self.whole);
+        let decimals = format!("{:06}", millionths % 1_000_000);
+        let decimals = decimals.trim_end_matches('0');
+        write!(f, "{}", millionths / 1_000_000)?;
+        if !decimals.is_empty() {
+            write!(f, ".{decimals}")?;
+        }
+        f.write_str("%")
+    }
+}
+
+/// A quota of a rate and a burst, if the burst is valid for it.
+fn quota(rate: ratewright_core::quota::Rate, burst: NonZeroU32) -> Option<Quota> {
+    Quota::new(ratewright_core::quota::Algorithm::default(), rate).ok()?.with_burst(burst).ok()
+}

@@ -1,0 +1,79 @@
+//! The rates that are tried: whole numbers with at most two digits that are not zero, in the largest unit of time that fits.
+//!
+//! ```text
+//!   1/h 2/h … 59/h   1/min 2/min … 59/min   1/s 2/s … 99/s 100/s 110/s 120/s … 990/s 1000/s 1100/s …
+//! ```
+
+use std::num::NonZeroU32;
+
+use ratewright_core::quota::Rate;
+use ratewright_core::{Micros, Quota};
+
+use super::quota;
+
+/// The largest rate, per second.
+const PER_SECOND_MAX: u32 = 1_000_000;
+
+/// A rate that is tried.
+#[derive(Clone, Debug)]
+pub(super) struct Candidate {
+    pub(super) quota: Quota,
+}
+
+impl Candidate {
+    /// The rate, as a policy file writes it.
+    pub(super) fn text(&self) -> String {
+        self.quota.rate().to_string()
+    }
+}
+
+/// All rates that are valid with this burst, the smallest first.
+pub(super) fn grid(burst: NonZeroU32) -> Vec<Candidate> {
+    let per = |seconds: u64| move |units: u32| (units, Micros::from_secs(seconds));
+    let rates = (1..60).map(per(3_600)).chain((1..60).map(per(60))).chain(per_second().map(per(1)));
+    let candidate = |(units, window): (u32, Micros)| {
+        let rate = Rate::new(NonZeroU32::new(units)?, window).ok()?;
+        Some(Candidate { quota: quota(rate, burst)? })
+    };
+    rates.filter_map(candidate).collect()
+}
+
+/// 1 to 99, 100 to 990 in steps of 10, and so on.
+fn per_second() -> impl Iterator<Item = u32> {
+    let mut step = 1;
+    let mut next = 1;
+    std::iter::from_fn(move || {
+        let units = next;
+        if units > PER_SECOND_MAX {
+            return None;
+        }
+        next += step;
+        if next == 100 * step {
+            step *= 10;
+        }
+        Some(units)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_grow_and_read_back_as_they_are_written() {
+        let candidates = grid(NonZeroU32::MIN);
+        let per_hour = |candidate: &Candidate| {
+            u128::from(candidate.quota.units()) * 3_600_000_000 / u128::from(candidate.quota.window().as_micros())
+        };
+        assert!(candidates.windows(2).all(|pair| per_hour(&pair[0]) < per_hour(&pair[1])));
+        for candidate in &candidates {
+            assert_eq!(candidate.text().parse::<Rate>().unwrap(), candidate.quota.rate());
+        }
+        let texts: Vec<_> = candidates.iter().map(Candidate::text).collect();
+        for (a, b) in [("59/h", "1/min"), ("59/min", "1/s"), ("99/s", "100/s"), ("100/s", "110/s"), ("990/s", "1000/s"), ("1000/s", "1100/s")] {
+            let at = texts.iter().position(|text| text == a).unwrap();
+            assert_eq!(texts[at + 1], b);
+        }
+        assert_eq!((texts[0].as_str(), texts[texts.len() - 1].as_str()), ("1/h", "1000000/s"));
+    }
+}

@@ -1,0 +1,202 @@
+//! The search: token buckets of many rates side by side, in one pass over the events.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::num::NonZeroU32;
+
+use ratewright_core::algorithm::token_bucket::TokenBucket;
+use ratewright_core::algorithm::{Bucket, Demand};
+use ratewright_core::policy::PolicyError;
+use ratewright_core::query::{Attribute, AttributeName};
+use ratewright_core::store::Act;
+use ratewright_core::{Limiter, ManualClock, Micros, Policies, Policy, Query, Quota, Verdict};
+use ratewright_store::MemoryStore;
+
+use super::grid::Candidate;
+use super::quota;
+use super::spool::SpoolReader;
+use crate::clients::{ClientCounts, ClientHasher};
+use crate::replay::ready;
+use crate::simulate::SimulateError;
+
+/// The most rates in one pass: a client has a bit for each.
+const SIDE_BY_SIDE_MAX: usize = 24;
+
+/// The most bytes of bucket states.
+const STATES_MAX: usize = 400_000_000;
+
+/// The most keys of the confirming replay.
+const KEYS_MAX: usize = 40_000_000;
+
+/// The largest burst that is proposed if the given one is too small for any rate.
+const BURST_MAX: u32 = 1_000_000;
+
+/// What a rate denies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Denied {
+    pub(super) n_requests: u64,
+    pub(super) n_clients: u64,
+}
+
+/// The rates that were tried.
+#[derive(Debug)]
+pub(super) struct Search {
+    tried: BTreeMap<usize, Denied>,
+    /// Those of the first pass, which are spread over the whole grid.
+    coarse: Vec<usize>,
+    smallest: Option<usize>,
+}
+
+impl Search {
+    /// Finds the smallest of the candidates that is enough. What a candidate denies falls with its rate.
+    pub(super) fn run(
+        candidates: &[Candidate],
+        events: &mut SpoolReader,
+        is_enough: impl Fn(&Denied) -> bool,
+    ) -> io::Result<Self> {
+        let mut search = Self { tried: BTreeMap::new(), coarse: Vec::new(), smallest: None };
+        // The answer lies in low..=high; `high` = number of candidates: there is none.
+        let (mut low, mut high) = (0, candidates.len());
+        while low < high {
+            let indices = spread(low, high - 1, side_by_side(events.n_clients()));
+            let quotas: Vec<&Quota> = indices.iter().map(|index| &candidates[*index].quota).collect();
+            let denied = count_denied(events, &quotas)?;
+            for (index, denied) in indices.iter().zip(denied) {
+                search.tried.insert(*index, denied);
+                if is_enough(&denied) {
+                    high = high.min(*index);
+                } else {
+                    low = low.max(*index + 1);
+                }
+            }
+            if search.coarse.is_empty() {
+                search.coarse = indices;
+            }
+        }
+        search.smallest = (high < candidates.len()).then_some(high);
+        Ok(search)
+    }
+
+    pub(super) fn smallest(&self) -> Option<usize> {
+        self.smallest
+    }
+
+    /// The rates of the first pass, the one that was found and the one before it.
+    pub(super) fn curve(&self) -> impl Iterator<Item = (usize, &Denied)> {
+        let is_shown = |index: &usize| {
+            self.coarse.contains(index)
+                || self.smallest.is_some_and(|smallest| *index == smallest || *index + 1 == smallest)
+        };
+        self.tried.iter().filter(move |(index, _)| is_shown(index)).map(|(index, denied)| (*index, denied))
+    }
+}
+
+/// How many rates are tried in one pass.
+fn side_by_side(n_clients: usize) -> usize {
+    (STATES_MAX / (size_of::<TokenBucket>() * n_clients.max(1))).clamp(2, SIDE_BY_SIDE_MAX)
+}
+
+/// At most `n` numbers, evenly spread from `first` to `last`, with both.
+fn spread(first: usize, last: usize, n: usize) -> Vec<usize> {
+    let width = last - first;
+    let n_steps = (n - 1).min(width).max(1);
+    let mut spread: Vec<_> = (0..=n_steps).map(|step| first + width * step / n_steps).collect();
+    spread.dedup();
+    spread
+}
+
+/// What each of these quotas denies, in one pass.
+fn count_denied(events: &mut SpoolReader, quotas: &[&Quota]) -> io::Result<Vec<Denied>> {
+    let n = quotas.len();
+    let full: Vec<_> = quotas.iter().map(|quota| TokenBucket::full(quota)).collect();
+    let mut states: Vec<TokenBucket> = Vec::new();
+    // The rates under which a client has been denied, a bit for each.
+    let mut denied_under: Vec<u32> = vec![0; events.n_clients()];
+    let mut denied = vec![Denied::default(); n];
+    let one = Act::Take(NonZeroU32::MIN);
+    let demand = Demand { ahead: 0, cost: 1, patience: Micros::ZERO };
+    states.reserve_exact(n * events.n_clients());
+    events.each(|now, client| {
+        let client = client as usize;
+        if states.len() <= client * n {
+            states.extend_from_slice(&full); // clients are numbered in the order of their first events
+        }
+        let Some(buckets) = states.get_mut(client * n..(client + 1) * n) else { return };
+        for (n, (bucket, quota)) in buckets.iter_mut().zip(quotas).enumerate() {
+            if bucket.charge(quota, demand, one, now).counted.is_none() {
+                denied[n].n_requests += 1;
+                if denied_under[client] & 1 << n == 0 {
+                    denied_under[client] |= 1 << n;
+                    denied[n].n_clients += 1;
+                }
+            }
+        }
+    })?;
+    Ok(denied)
+}
+
+/// The smallest burst that is enough with the largest rate, if a larger one than `burst` is.
+pub(super) fn least_burst(
+    events: &mut SpoolReader,
+    burst: NonZeroU32,
+    is_enough: impl Fn(&Denied) -> bool,
+) -> io::Result<Option<u32>> {
+    let (mut low, mut high) = (burst.get().saturating_add(1), BURST_MAX + 1);
+    while low < high {
+        let of = |burst: usize| {
+            let burst = NonZeroU32::new(u32::try_from(burst).ok()?)?;
+            quota(super::grid::grid(burst).pop()?.quota.rate(), burst).map(|quota| (burst, quota))
+        };
+        let tried = spread(low as usize, high as usize - 1, side_by_side(events.n_clients()));
+        let quotas: Vec<_> = tried.into_iter().filter_map(of).collect();
+        if quotas.is_empty() {
+            return Ok(None);
+        }
+        let denied = count_denied(events, &quotas.iter().map(|(_, quota)| quota).collect::<Vec<_>>())?;
+        for ((burst, _), denied) in quotas.iter().zip(&denied) {
+            if is_enough(denied) {
+                high = high.min(burst.get());
+            } else {
+                low = low.max(burst.get() + 1);
+            }
+        }
+    }
+    Ok((high <= BURST_MAX).then_some(high))
+}
+
+/// A quota, replayed through the engine.
+#[derive(Debug)]
+pub(super) struct Replayed {
+    pub(super) denied: Denied,
+    /// The clients by their numbers.
+    pub(super) clients: ClientCounts,
+}
+
+/// Replays all events through the engine: a policy, a limiter and the memory store.
+pub(super) fn replayed(
+    events: &mut SpoolReader,
+    quota: &Quota,
+    n_top: usize,
+) -> Result<Replayed, SimulateError> {
+    let limiter_of = |clock: &ManualClock| -> Result<_, PolicyError> {
+        let policy = Policy::new("suggested", quota.clone())?.by(&[AttributeName::Named("client")]);
+        Ok(Limiter::new(Policies::new(vec![policy])?, MemoryStore::new(clock.clone(), KEYS_MAX)))
+    };
+    let clock = ManualClock::default();
+    let limiter = limiter_of(&clock)?;
+    let hasher = ClientHasher::default();
+    let mut clients = ClientCounts::new(n_top);
+    let mut n_requests = 0;
+    events.each(|now, client| {
+        clock.set(now);
+        let value = client.to_string();
+        let attributes = [Attribute { name: AttributeName::Named("client"), value: &value }];
+        let id = hasher.id(value.as_bytes());
+        clients.count(id);
+        if ready(limiter.decide(&Query::new(&attributes))).verdict() == Verdict::Deny {
+            n_requests += 1;
+            clients.deny(id, now, || value.clone());
+        }
+    })?;
+    Ok(Replayed { denied: Denied { n_requests, n_clients: clients.n_denied() }, clients })
+}

@@ -1,0 +1,126 @@
+//! Requests per interval, for a log of any length.
+//!
+//! The intervals begin with a second. When there would be too many, they are merged into the next longer ones, so the
+//! memory is bounded and the result is the same as if the length had been known before.
+
+use ratewright_core::Timestamp;
+
+use crate::report::Timeline;
+
+/// The most intervals.
+const INTERVALS_MAX: usize = 400;
+
+/// Lengths of intervals in seconds; each is a multiple of the one before.
+const STEPS: [u64; 11] =
+    [1, 5, 15, 60, 300, 900, 3_600, 3 * 3_600, 6 * 3_600, 24 * 3_600, 7 * 24 * 3_600];
+
+/// Counts requests per interval.
+#[derive(Debug)]
+pub(crate) struct TimelineCounter {
+    /// Seconds of one interval.
+    step: u64,
+    /// The number of the first interval, counted from the epoch.
+    first: u64,
+    /// Allowed and denied requests.
+    counts: Vec<[u64; 2]>,
+    /// The index of the last interval, and the microseconds at which it begins and ends.
+    last: (usize, u64, u64),
+}
+
+impl Default for TimelineCounter {
+    fn default() -> Self {
+        Self { step: STEPS[0], first: 0, counts: Vec::new(), last: (0, 0, 0) }
+    }
+}
+
+impl TimelineCounter {
+    /// Counts a request. Requests come in the order of time.
+    #[inline]
+    pub(crate) fn count(&mut self, at: Timestamp, is_denied: bool) {
+        let micros = at.as_micros();
+        if !(self.last.1..self.last.2).contains(&micros) {
+            self.move_to(micros);
+        }
+        if let Some(count) = self.counts.get_mut(self.last.0) {
+            count[usize::from(is_denied)] += 1;
+        }
+    }
+
+    fn move_to(&mut self, micros: u64) {
+        let second = micros / 1_000_000;
+        if self.counts.is_empty() {
+            self.first = second / self.step;
+        }
+        // A request that is earlier than the first counts in the first interval.
+        while (second / self.step).saturating_sub(self.first) >= INTERVALS_MAX as u64 && self.widen() {}
+        let index = (second / self.step).saturating_sub(self.first);
+        let index = usize::try_from(index).unwrap_or(usize::MAX).min(INTERVALS_MAX - 1);
+        if self.counts.len() <= index {
+            self.counts.resize(index + 1, [0; 2]);
+        }
+        let begin = second / self.step * self.step;
+        self.last = (index, begin * 1_000_000, (begin + self.step) * 1_000_000);
+    }
+
+    /// Merges intervals into longer ones. False if there are no longer ones: 400 weeks.
+    fn widen(&mut self) -> bool {
+        let Some(&step) = STEPS.iter().find(|step| self.step < **step) else { return false };
+        let first = self.first * self.step / step;
+        let mut counts: Vec<[u64; 2]> = Vec::new();
+        for (n, [allowed, denied]) in (self.first..).zip(std::mem::take(&mut self.counts)) {
+            let index = usize::try_from(n * self.step / step - first).unwrap_or(0);
+            if counts.len() <= index {
+                counts.resize(index + 1, [0; 2]);
+            }
+            counts[index][0] += allowed;
+            counts[index][1] += denied;
+        }
+        (self.step, self.first, self.counts) = (step, first, counts);
+        true
+    }
+
+    pub(crate) fn report(&self) -> Timeline {
+        Timeline {
+            from: (!self.counts.is_empty())
+                .then(|| Timestamp::from_micros(self.first * self.step * 1_000_000)),
+            step_seconds: self.step,
+            allowed: self.counts.iter().map(|count| count[0]).collect(),
+            denied: self.counts.iter().map(|count| count[1]).collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Widening on the way gives the same intervals as counting with the final length from the start.
+        #[test]
+        fn every_request_is_in_its_interval(
+            steps in prop::collection::vec(prop_oneof![0u64..5, 0u64..1_000, 0u64..100_000_000], 1..100),
+        ) {
+            let mut counter = TimelineCounter::default();
+            let mut now = 1_700_000_000;
+            let times: Vec<u64> = steps.iter().map(|step| { now += step; now }).collect();
+            times.iter().for_each(|at| counter.count(Timestamp::from_micros(at * 1_000_000 + 7), at % 3 == 0));
+            let timeline = counter.report();
+            let step = timeline.step_seconds;
+            let from = timeline.from.unwrap().as_micros() / 1_000_000;
+            prop_assert!(timeline.allowed.len() <= INTERVALS_MAX);
+            prop_assert!(from.is_multiple_of(step) && from <= times[0] && times[0] < from + step);
+            let (mut allowed, mut denied) = (vec![0; timeline.allowed.len()], vec![0; timeline.denied.len()]);
+            for at in times {
+                let index = usize::try_from((at - from) / step).unwrap().min(INTERVALS_MAX - 1);
+                (if at % 3 == 0 { &mut denied } else { &mut allowed })[index] += 1;
+            }
+            prop_assert_eq!((timeline.allowed, timeline.denied), (allowed, denied));
+        }
+    }
+
+    #[test]
+    fn without_requests_there_are_no_intervals() {
+        assert_eq!(TimelineCounter::default().report().from, None);
+    }
+}
