@@ -47,6 +47,7 @@ impl Report {
         let Some(period) = self.period.filter(|_| self.requests > 0) else {
             return format!("<p>No request was replayed.</p>\n{remarks}");
         };
+        let quiet = if self.denied == 0 { paragraph(&self.denied_in_words()) } else { String::new() };
         let of_requests = |part: u64| format!("{} of requests", share(part, self.requests));
         let of_clients =
             format!("{} of {} clients", share(self.clients_denied, self.clients), grouped(self.clients));
@@ -57,9 +58,8 @@ impl Report {
             figure("Clients denied", self.clients_denied, &of_clients),
         ];
         format!(
-            "<p class=\"quiet\">{}</p>\n<p><strong>{}</strong></p>\n<dl class=\"figures\">\n{}</dl>\n{remarks}",
+            "<p class=\"quiet\">{}</p>\n{quiet}<dl class=\"figures\">\n{}</dl>\n{remarks}",
             html(&period_in_words(period)),
-            html(&sentence(&self.denied_in_words())),
             figures.concat(),
         )
     }

@@ -73,12 +73,12 @@ mod tests {
         table.row(["ünique".to_owned(), "7".to_owned(), String::new()]);
         table.row(["10.0.0.7".to_owned(), "12,345".to_owned(), "08:00".to_owned()]);
         expect![[r#"
-
+            table
                         CLIENTS
               CLIENT     DENIED  FIRST
               ünique          7
               10.0.0.7   12,345  08:00
         "#]]
-        .assert_eq(&format!("\n{table}"));
+        .assert_eq(&format!("table\n{table}"));
     }
 }

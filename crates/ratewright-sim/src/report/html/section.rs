@@ -19,9 +19,14 @@ pub(super) fn chart_figure(id: &str, timeline: &Timeline, bars: Bars) -> String 
     let description = chart_in_words(timeline, bars);
     let title = if bars == Bars::Stacked { "Requests over time" } else { "Denied requests over time" };
     let chart = Chart { id: &format!("chart-{id}"), title, description: &description, timeline, bars };
-    let allowed = if bars == Bars::Stacked { "<span class=\"key allowed\"></span>allowed" } else { "" };
+    let key = match bars {
+        Bars::Stacked => {
+            "<span class=\"key allowed\"></span>allowed<span class=\"key denied\"></span>denied, on top"
+        }
+        Bars::Denied => "",
+    };
     format!(
-        "<figure>\n<figcaption>{}{allowed}<span class=\"key denied\"></span>denied</figcaption>\n\
+        "<figure>\n<figcaption>{}{key}</figcaption>\n\
          <div class=\"scroll\" role=\"region\" aria-label=\"{title}\" tabindex=\"0\">\n{}</div>\n</figure>\n",
         html(&description),
         chart.to_svg(),
@@ -54,14 +59,14 @@ pub(super) fn policies(policies: &[PolicyReport]) -> String {
         &[
             ("Policy", "name"),
             ("Mode", "mode"),
-            ("Limit", ""),
+            ("Limit", "limit"),
             ("Requests", "number"),
             ("Denied", "number"),
             ("Share", "number"),
             ("Clients denied", "number"),
             ("Near misses", "number"),
             ("First denial (UTC)", "time"),
-            ("Denials over time", ""),
+            ("Denials over time", "drawing"),
         ],
     );
     policies.iter().enumerate().for_each(|(n, policy)| table.row(&policy_row(n, policy)));
@@ -93,7 +98,7 @@ fn policy_row(n: usize, policy: &PolicyReport) -> [String; 10] {
         html(&share(policy.denied, policy.requests)),
         grouped(policy.clients_denied),
         grouped(policy.near_misses),
-        policy.first_denial.as_ref().map_or_else(none, |first| time::seconds(first.at)),
+        policy.first_denial.as_ref().map_or_else(none, |first| time::minutes(first.at)),
         chart,
     ]
 }

@@ -29,7 +29,8 @@ fn every_part_of_a_report_is_shown() {
     let page = full_report().to_html("Report of <today>");
     for part in [
         "<h1>Report of &lt;today&gt;</h1>",
-        "Denied 1,204 of 3,401,200 requests (0.035 %), 37 of 81,220 clients (0.046 %).",
+        "<dt>Denied</dt><dd class=\"value some\">1,204</dd><dd class=\"detail\">0.035 % of requests</dd>",
+        "0.046 % of 81,220 clients",
         "<a href=\"#policy-0\">login</a>",
         "<h2 id=\"policy-0\">Policy login</h2>",
         "not simulated",
