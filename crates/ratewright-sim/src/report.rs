@@ -1,7 +1,30 @@
 //! The report: what a simulation found. Plain data; `text`, `html` and JSON show it.
 
+mod escape;
+mod html;
+mod number;
+#[cfg(test)]
+mod samples;
+#[cfg(test)]
+mod schema_tests;
+mod sparkline;
+pub mod suggestion;
+mod svg;
+mod text;
+mod text_table;
+mod time;
+mod timeline;
+
+pub use suggestion::{BurstSuggestion, CurvePoint, Suggestion};
+
 use ratewright_core::Timestamp;
 use serde::{Serialize, Serializer};
+
+/// The JSON Schema of a [`Report`] as JSON.
+pub const SCHEMA: &str = include_str!("../schema/report.json");
+
+/// The JSON Schema of a [`Suggestion`] as JSON.
+pub const SUGGESTION_SCHEMA: &str = include_str!("../schema/suggestion.json");
 
 /// What a replay of logs against a policy file found.
 #[derive(Clone, PartialEq, Debug, Default, Serialize)]

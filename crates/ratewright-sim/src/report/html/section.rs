@@ -1,0 +1,209 @@
+//! The sections of the page below the summary.
+
+use super::super::escape::{html, shortened};
+use super::super::number::{counted, grouped, share};
+use super::super::svg::{Bars, Chart, small_chart};
+use super::super::text::{policy_in_words, request_in_words};
+use super::super::timeline::peak;
+use super::super::{AgainstReport, LogReport, LoggedReport, PolicyReport, Timeline, UnreadableLine, time};
+use super::table::{Table, client_table, code};
+
+/// The most intervals in a chart.
+const INTERVALS_MAX: usize = 400;
+/// The most intervals in a chart of the table.
+const SMALL_INTERVALS_MAX: usize = 60;
+
+/// A chart with its caption.
+pub(super) fn chart_figure(id: &str, timeline: &Timeline, bars: Bars) -> String {
+    let timeline = &timeline.merged(INTERVALS_MAX);
+    let description = chart_in_words(timeline, bars);
+    let title = if bars == Bars::Stacked { "Requests over time" } else { "Denied requests over time" };
+    let chart = Chart { id: &format!("chart-{id}"), title, description: &description, timeline, bars };
+    let key = match bars {
+        Bars::Stacked => {
+            "<span class=\"key allowed\"></span>allowed<span class=\"key denied\"></span>denied, on top"
+        }
+        Bars::Denied => "",
+    };
+    format!(
+        "<figure>\n<figcaption>{}{key}</figcaption>\n\
+         <div class=\"scroll\" role=\"region\" aria-label=\"{title}\" tabindex=\"0\">\n{}</div>\n</figure>\n",
+        html(&description),
+        chart.to_svg(),
+    )
+}
+
+/// `Denied requests per 10 min (UTC), at most 198 from 2026-02-10 08:20.`
+fn chart_in_words(timeline: &Timeline, bars: Bars) -> String {
+    let counts: Vec<u64> = match bars {
+        Bars::Stacked => (0..timeline.n_intervals())
+            .map(|n| timeline.interval(n))
+            .map(|(allowed, denied)| allowed.saturating_add(denied))
+            .collect(),
+        Bars::Denied => timeline.denied.clone(),
+    };
+    let (position, largest) = peak(&counts).unwrap_or((0, 0));
+    let requests = if bars == Bars::Stacked { "Requests" } else { "Denied requests" };
+    let step = time::duration(timeline.step_seconds);
+    let at = time::minutes(timeline.start_of(position));
+    format!("{requests} per {step} (UTC), at most {} from {at}.", grouped(largest))
+}
+
+/// The table of policies.
+pub(super) fn policies(policies: &[PolicyReport]) -> String {
+    if policies.is_empty() {
+        return "<h2>Policies</h2>\n<p>The policy file has no policies.</p>\n".to_owned();
+    }
+    let mut table = Table::new(
+        "What each policy would have done, in the order of the file",
+        &[
+            ("Policy", "name"),
+            ("Mode", "mode"),
+            ("Limit", "limit"),
+            ("Requests", "number"),
+            ("Denied", "number"),
+            ("Share", "number"),
+            ("Clients denied", "number"),
+            ("Near misses", "number"),
+            ("First denial (UTC)", "time"),
+            ("Denials over time", "drawing"),
+        ],
+    );
+    policies.iter().enumerate().for_each(|(n, policy)| table.row(&policy_row(n, policy)));
+    let near = "A near miss is an allowed request that left less than 20 % of a limit.";
+    format!("<h2>Policies</h2>\n{}<p class=\"quiet\">{near}</p>\n", table.end())
+}
+
+fn policy_row(n: usize, policy: &PolicyReport) -> [String; 10] {
+    let name = html(&shortened(&policy.policy));
+    let name = if has_section(policy) { format!("<a href=\"#policy-{n}\">{name}</a>") } else { name };
+    let [mode, limit] = [policy.mode, &policy.limit].map(|text| html(&shortened(text)));
+    let none = || "–".to_owned();
+    if !policy.is_simulated {
+        let not = "not simulated".to_owned();
+        return [name, mode, limit, none(), none(), none(), none(), none(), not, String::new()];
+    }
+    let chart = if policy.denied > 0 && policy.timeline.is_drawable() {
+        let timeline = policy.timeline.merged(SMALL_INTERVALS_MAX);
+        small_chart(&timeline, &chart_in_words(&timeline, Bars::Denied))
+    } else {
+        none()
+    };
+    [
+        name,
+        mode,
+        limit,
+        grouped(policy.requests),
+        grouped(policy.denied),
+        html(&share(policy.denied, policy.requests)),
+        grouped(policy.clients_denied),
+        grouped(policy.near_misses),
+        policy.first_denial.as_ref().map_or_else(none, |first| time::minutes(first.at)),
+        chart,
+    ]
+}
+
+fn has_section(policy: &PolicyReport) -> bool {
+    policy.denied > 0 || !policy.notes.is_empty()
+}
+
+/// The clients, the timeline and the notes of a policy with denials or notes.
+pub(super) fn policy(n: usize, policy: &PolicyReport) -> String {
+    if !has_section(policy) {
+        return String::new();
+    }
+    let name = html(&shortened(&policy.policy));
+    let mut section = format!(
+        "<section>\n<h2 id=\"policy-{n}\">Policy {name}</h2>\n<p>{}.</p>\n",
+        html(&policy_in_words(policy))
+    );
+    if policy.denied > 0 {
+        let first = policy.first_denial.as_ref();
+        section.extend(
+            first.map(|first| {
+                format!("<p>First denial: <code>{}</code></p>\n", html(&request_in_words(first)))
+            }),
+        );
+        section.push_str(&client_table("Most denied clients", "Denied", &policy.most_denied));
+        if policy.timeline.is_drawable() {
+            section.push_str(&chart_figure(&format!("policy-{n}"), &policy.timeline, Bars::Denied));
+        }
+    }
+    section.push_str(&list(&policy.notes));
+    section + "</section>\n"
+}
+
+/// Who loses and who gains by the new file.
+pub(super) fn against(against: &AgainstReport, denied: u64) -> String {
+    let heading = format!("<h2>Compared with {}</h2>\n", code(&against.file));
+    if against.newly_denied == 0 && against.newly_allowed == 0 {
+        return heading + "<p>Both files decide the same for every request.</p>\n";
+    }
+    let before = counted(against.denied, "request");
+    let side = |change: &str, requests: u64, clients: u64| {
+        format!("{change}: {} of {}", counted(requests, "request"), counted(clients, "client"))
+    };
+    let losing = side("Newly denied", against.newly_denied, against.clients_losing);
+    let gaining = side("Newly allowed", against.newly_allowed, against.clients_gaining);
+    format!(
+        "{heading}<p>Denied: {} instead of {before}.</p>\n<h3>{losing}</h3>\n{}<h3>{gaining}</h3>\n{}",
+        grouped(denied),
+        client_table("Clients with the most newly denied requests", "Newly denied", &against.losing_most),
+        client_table("Clients with the most newly allowed requests", "Newly allowed", &against.gaining_most),
+    )
+}
+
+/// The decisions in the log.
+pub(super) fn logged(logged: &LoggedReport) -> String {
+    let mut table =
+        Table::new("Decisions in the log and in the simulation", &[("", "name"), ("Requests", "number")]);
+    let rows = [
+        ("With a decision in the log", logged.requests),
+        ("Denied in the log", logged.denied),
+        ("Denied in the log only", logged.only_logged),
+        ("Denied in the simulation only", logged.only_simulated),
+    ];
+    rows.into_iter().for_each(|(name, n)| table.row(&[name.to_owned(), grouped(n)]));
+    let first = logged.first_difference.as_ref();
+    let first = first.map_or_else(String::new, |first| {
+        format!("<p>First difference: <code>{}</code></p>\n", html(&request_in_words(first)))
+    });
+    format!("<h2>Compared with the decisions in the log</h2>\n{}{first}", table.end())
+}
+
+pub(super) fn logs(logs: &[LogReport]) -> String {
+    if logs.is_empty() {
+        return String::new();
+    }
+    let columns = [("Log", "name"), ("Format", ""), ("Lines", "number"), ("Unreadable", "number")];
+    let mut table = Table::new("Logs, in the order in which they begin", &columns);
+    for LogReport { log, format, lines, unreadable } in logs {
+        table.row(&[code(log), html(&shortened(format)), grouped(*lines), grouped(*unreadable)]);
+    }
+    format!("<h2>Logs</h2>\n{}", table.end())
+}
+
+pub(super) fn unreadable(lines: &[UnreadableLine], unreadable: u64) -> String {
+    if lines.is_empty() {
+        return String::new();
+    }
+    let caption = format!("The first {} of {}", lines.len(), grouped(unreadable));
+    let mut table = Table::new(&caption, &[("Line", "name"), ("Why", ""), ("Beginning of the line", "")]);
+    for UnreadableLine { log, line, why, text } in lines {
+        let place = format!("{}:{line}", html(&shortened(log)));
+        table.row(&[format!("<code>{place}</code>"), html(why), code(text)]);
+    }
+    format!("<h2>Unreadable lines</h2>\n{}", table.end())
+}
+
+pub(super) fn notes(notes: &[String]) -> String {
+    if notes.is_empty() { String::new() } else { format!("<h2>Notes</h2>\n{}", list(notes)) }
+}
+
+fn list(notes: &[String]) -> String {
+    if notes.is_empty() {
+        return String::new();
+    }
+    let items: String = notes.iter().map(|note| format!("<li>{}</li>\n", html(note))).collect();
+    format!("<ul>\n{items}</ul>\n")
+}

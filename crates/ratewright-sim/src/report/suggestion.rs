@@ -1,0 +1,74 @@
+//! The suggestion: the smallest rate that denies few enough. Plain data; text and JSON show it.
+
+mod text;
+
+use serde::Serialize;
+
+use super::{DeniedClient, LogReport, Period, UnreadableLine};
+
+/// The smallest rate for each burst that denies at most a given share.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct Suggestion {
+    /// The first and the last request, if there was one.
+    pub period: Option<Period>,
+    /// The logs, in the order in which they begin.
+    pub logs: Vec<LogReport>,
+    /// Lines read, without empty ones.
+    pub lines: u64,
+    /// Lines that could not be read.
+    pub unreadable: u64,
+    /// Lines that are not about a request: comments, and connections without a valid request.
+    pub not_requests: u64,
+    /// Requests that were not replayed because they are more than a minute out of order.
+    pub out_of_order: u64,
+    /// Requests that the policy applies to.
+    pub requests: u64,
+    /// Clients that the policy applies to: combinations of the values that it counts by.
+    pub clients: u64,
+    /// What the policy counts by. Empty: all requests together.
+    pub by: Vec<String>,
+    /// What `deny_at_most` is a share of: `requests` or `clients`.
+    pub of: &'static str,
+    /// The largest share that may be denied, as given: `0.1%`.
+    pub deny_at_most: String,
+    /// The suggested rate for each burst.
+    pub bursts: Vec<BurstSuggestion>,
+    /// The first lines that could not be read.
+    pub unreadable_lines: Vec<UnreadableLine>,
+    /// What a reader must know to trust the numbers.
+    pub notes: Vec<String>,
+}
+
+/// The smallest rate for one burst.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct BurstSuggestion {
+    /// The burst.
+    pub burst: u32,
+    /// The rate, such as `12/min`. None: every rate that was tried denies too many.
+    pub rate: Option<String>,
+    /// Requests denied at this rate.
+    pub denied: u64,
+    /// Clients with at least one request denied at this rate.
+    pub clients_denied: u64,
+    /// The next smaller rate, which denies too many.
+    pub next_smaller: Option<CurvePoint>,
+    /// The rates that were tried, ascending.
+    pub curve: Vec<CurvePoint>,
+    /// The clients that this rate denies most.
+    pub most_denied: Vec<DeniedClient>,
+    /// The policy in YAML, for a policy file.
+    pub policy: Option<String>,
+    /// If no rate is enough: the smallest burst with which one would be.
+    pub least_burst: Option<u32>,
+}
+
+/// What one rate denies.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct CurvePoint {
+    /// The rate, such as `12/min`.
+    pub rate: String,
+    /// Requests denied.
+    pub denied: u64,
+    /// Clients with at least one denied request.
+    pub clients_denied: u64,
+}

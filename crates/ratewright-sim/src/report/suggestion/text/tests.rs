@@ -1,0 +1,140 @@
+use expect_test::expect;
+use proptest::prelude::*;
+
+use super::super::super::samples::suggestion;
+use super::*;
+
+#[test]
+fn one_burst_is_answered_in_the_first_line() {
+    expect![[r#"
+        12/min with burst 20 denies 340 of 412,000 requests (0.083 %); 11/min would deny 0.12 %.
+
+        412,000 requests of 9,020 clients, counted by ip, 2026-02-10 00:00:00 to 23:59:59 UTC
+        not replayed, of 412,020 lines: 2 unreadable, 18 without a request
+
+        most denied clients at 12/min
+          CLIENT           DENIED  OF REQUESTS  FIRST                LAST
+          203.0.113.9         212        1,244  2026-02-10 08:20:11  2026-02-10 11:52:11
+          2001:db8:7::/64     101        4,020  2026-02-10 08:20:11  2026-02-10 10:01:11
+
+        rates
+               RATE  DENIED    SHARE  CLIENTS
+              6/min   4,120    1.0 %       97  ██████████████████████████████
+              8/min   2,004   0.49 %       41  ██████████████▋
+             10/min     803   0.19 %       19  █████▉
+             11/min     494   0.12 %       11  ███▋
+          →  12/min     340  0.083 %        8  ██▌
+             15/min      96  0.023 %        2  ▊
+             20/min       0      0 %        0
+
+        logs
+          LOG         FORMAT    LINES  UNREADABLE
+          access.log  json    412,020           2
+
+        unreadable lines, the first 2 of 2
+          access.log.1:17: no timestamp: 203.0.113.9 - - "GET / HTTP/1.1" 200 \u{1b}[2J
+          access.log.1:88102: line ends in the middle of a string: 203.0.113.9 - - [10/Feb/2026:08:20:11 +0000] "GET /a
+
+        notes
+          - 120 requests got status 429 in the log; it does not show the requests that these clients would
+            have sent without it.
+
+        policy with burst 20
+
+        policies:
+          - name: suggested
+            by: [ip]
+            limit: 12/min
+            burst: 20
+    "#]].assert_eq(&suggestion().to_text());
+}
+
+#[test]
+fn several_bursts_are_compared_first() {
+    let mut suggestion = suggestion();
+    let short = BurstSuggestion { burst: 1, least_burst: Some(7), ..BurstSuggestion::default() };
+    suggestion.bursts.insert(0, short);
+    suggestion.of = "clients";
+    expect![[r#"
+                                          CLIENTS
+          BURST    RATE  DENIED    SHARE   DENIED
+              1    none       –        –        –
+             20  12/min     340  0.089 %        8
+
+        No rate with burst 1 denies at most 0.1% of the clients; the smallest burst that is enough is 7.
+        12/min with burst 20 denies 8 of 9,020 clients (0.089 %); 11/min would deny 0.12 %.
+
+        412,000 requests of 9,020 clients, counted by ip, 2026-02-10 00:00:00 to 23:59:59 UTC
+        not replayed, of 412,020 lines: 2 unreadable, 18 without a request
+
+        most denied clients at 12/min with burst 20
+          CLIENT           DENIED  OF REQUESTS  FIRST                LAST
+          203.0.113.9         212        1,244  2026-02-10 08:20:11  2026-02-10 11:52:11
+          2001:db8:7::/64     101        4,020  2026-02-10 08:20:11  2026-02-10 10:01:11
+
+        rates with burst 20
+               RATE  DENIED    SHARE  CLIENTS
+              6/min   4,120    1.1 %       97  ██████████████████████████████
+              8/min   2,004   0.45 %       41  ████████████▊
+             10/min     803   0.21 %       19  ██████
+             11/min     494   0.12 %       11  ███▌
+          →  12/min     340  0.089 %        8  ██▌
+             15/min      96  0.022 %        2  ▋
+             20/min       0      0 %        0
+
+        logs
+          LOG         FORMAT    LINES  UNREADABLE
+          access.log  json    412,020           2
+
+        unreadable lines, the first 2 of 2
+          access.log.1:17: no timestamp: 203.0.113.9 - - "GET / HTTP/1.1" 200 \u{1b}[2J
+          access.log.1:88102: line ends in the middle of a string: 203.0.113.9 - - [10/Feb/2026:08:20:11 +0000] "GET /a
+
+        notes
+          - 120 requests got status 429 in the log; it does not show the requests that these clients would
+            have sent without it.
+
+        policy with burst 20
+
+        policies:
+          - name: suggested
+            by: [ip]
+            limit: 12/min
+            burst: 20
+    "#]].assert_eq(&suggestion.to_text());
+}
+
+#[test]
+fn a_log_without_requests_reads_well() {
+    expect![[r#"
+        The log has no request that the policy applies to: no rate can be suggested.
+    "#]]
+    .assert_eq(&Suggestion::default().to_text());
+}
+
+#[test]
+fn a_long_curve_is_thinned_but_keeps_the_chosen_rate_and_both_ends() {
+    let point = |n: u64| CurvePoint { rate: format!("{n}/min"), denied: 1_000 - n, clients_denied: 0 };
+    let curve: Vec<_> = (1..=500).map(point).collect();
+    let burst = BurstSuggestion { rate: Some("77/min".to_owned()), curve, ..BurstSuggestion::default() };
+    let shown: Vec<_> = shown_points(&burst).map(|point| point.rate.as_str()).collect();
+    assert!(shown.len() <= CURVE_MAX, "{shown:?}");
+    for rate in ["1/min", "76/min", "77/min", "78/min", "500/min"] {
+        assert!(shown.contains(&rate), "{shown:?}");
+    }
+}
+
+proptest! {
+    /// Whatever a client sends, the terminal gets printable characters and the report's own newlines.
+    #[test]
+    fn text_has_no_control_characters(name: String) {
+        let mut suggestion = suggestion();
+        suggestion.by = vec![name.clone()];
+        suggestion.notes = vec![name.clone()];
+        for burst in &mut suggestion.bursts {
+            burst.most_denied.iter_mut().for_each(|client| client.client.clone_from(&name));
+            burst.policy = Some(format!("match: {name}\nmode: shadow\n"));
+        }
+        prop_assert!(!suggestion.to_text().chars().any(|c| c.is_control() && c != '\n'));
+    }
+}
