@@ -4,6 +4,6 @@ mod format;
 mod record;
 pub mod report;
 
-pub use format::{FieldMap, Format, Line, LineError};
+pub use format::{FieldMap, FieldMapError, Format, FormatError, Line, LineError, Parser};
 pub use record::{LoggedDecision, Record};
 pub use report::Report;
