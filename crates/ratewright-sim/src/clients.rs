@@ -149,9 +149,10 @@ impl ClientCounts {
             client: top.name.clone(),
             requests: self.requests.get(&top.id).map_or(0, |n| u64::from(*n)),
             denied: u64::from(top.n_denied),
-            first: self.denials.get(&top.id).map_or(top.last, |denials| {
-                Timestamp::from_micros(whole(denials.first))
-            }),
+            first: self
+                .denials
+                .get(&top.id)
+                .map_or(top.last, |denials| Timestamp::from_micros(whole(denials.first))),
             last: top.last,
         };
         self.top.iter().map(of).collect()

@@ -2,7 +2,7 @@
 
 mod clients;
 mod decompress;
-mod format;
+pub mod format;
 mod identity;
 mod lines;
 mod log_contents;
@@ -17,10 +17,9 @@ mod suggest;
 mod tally;
 mod timeline;
 
-pub use format::{FieldMap, Format, Line, LineError};
+pub use format::{FieldMap, Format};
 pub use logs::{Log, LogError};
-pub use record::{LoggedDecision, Record};
-pub use replay::{Conceal, PolicyFile, Routes};
-pub use report::Report;
-pub use suggest::{Of, Share, Spool, Target, suggest};
+pub use replay::{PolicyFile, Routes};
+pub use report::{Report, Suggestion};
 pub use simulate::{Settings, SimulateError, simulate};
+pub use suggest::{Of, Share, Spool, Target, suggest};

@@ -122,8 +122,7 @@ impl LogContents<'_> {
             simulated.push(if obstacle.is_none() { policy } else { policy.with_mode(Mode::Off) });
         }
         let exempt = policies.exempt().iter().flat_map(Condition::attributes);
-        let lacking: BTreeSet<_> =
-            exempt.filter(|name| !self.have(name)).map(ToString::to_string).collect();
+        let lacking: BTreeSet<_> = exempt.filter(|name| !self.have(name)).map(ToString::to_string).collect();
         let general = (!lacking.is_empty()).then(|| {
             let names: Vec<_> = lacking.into_iter().collect();
             format!(

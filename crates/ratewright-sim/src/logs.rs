@@ -184,11 +184,10 @@ impl Logs {
         let format = match &log.format {
             Some(format) => format.clone(),
             None if is_empty => Format::Combined,
-            None => {
-                Format::detect(&start).ok_or_else(|| LogError::UnknownFormat { log: name.clone() })?
-            }
+            None => Format::detect(&start).ok_or_else(|| LogError::UnknownFormat { log: name.clone() })?,
         };
-        let report = LogReport { log: name.clone(), format: format.name().to_owned(), ..LogReport::default() };
+        let report =
+            LogReport { log: name.clone(), format: format.name().to_owned(), ..LogReport::default() };
         let parser = format.parser();
         let closes = closes && log.is_reopenable;
         let mut one = OneLog { log, format, state: LogState::Ended, report, unreadable: Vec::new() };

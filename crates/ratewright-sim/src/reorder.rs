@@ -124,7 +124,7 @@ impl Reorder {
             Some(spread) => spread.time_of(place.at, self.slots[slot].is_whole_second),
             None => place.at,
         };
-        Some(Turn { at, place, slot })
+        Some(Turn { at, slot })
     }
 
     /// The record whose turn it is. It is there until the next one is stored.
@@ -159,7 +159,6 @@ fn second(at: Timestamp) -> u64 {
 pub(crate) struct Turn {
     /// When it is replayed: its own time, unless requests are spread over their second.
     pub(crate) at: Timestamp,
-    pub(crate) place: Place,
     slot: usize,
 }
 
@@ -173,14 +172,14 @@ mod tests {
         let (mut left, mut n_lost) = (Vec::new(), 0);
         let mut take = |reorder: &mut Reorder, is_at_end| {
             while let Some(turn) = reorder.pop(is_at_end) {
-                let at = reorder.record(turn).at;
-                assert_eq!(at, turn.place.at);
-                left.push((at.as_micros() / 1_000_000, turn.place.line));
+                let record = reorder.record(turn);
+                assert_eq!(record.at, turn.at);
+                left.push((turn.at.as_micros() / 1_000_000, record.request_bytes.unwrap()));
             }
         };
         for (line, seconds) in (1..).zip(times) {
             let at = Timestamp::from_micros(seconds * 1_000_000);
-            let slot = reorder.store(&Record { at, ..Record::default() });
+            let slot = reorder.store(&Record { at, request_bytes: Some(line), ..Record::default() });
             n_lost += usize::from(!reorder.push(Place { at, log: 0, line }, slot));
             take(&mut reorder, false);
         }

@@ -61,7 +61,7 @@ pub trait Routes {
 }
 
 /// Replaces a value that may be a secret.
-pub type Conceal = fn(&str) -> String;
+pub(crate) type Conceal = fn(&str) -> String;
 
 /// One policy file, and its buckets.
 pub(crate) struct Replay {

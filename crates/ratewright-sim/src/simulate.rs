@@ -13,7 +13,7 @@ use crate::log_contents::{LogContents, SimulatedPolicies};
 use crate::logs::{Log, LogError, Logs, LogsReport};
 use crate::record::Record;
 use crate::reorder::Reorder;
-use crate::replay::{Conceal, Outcome, PolicyFile, Replay, Tallies};
+use crate::replay::{Outcome, PolicyFile, Replay, Tallies};
 use crate::report::{AgainstReport, FirstDenial, LoggedReport, Period, Report};
 use crate::stored_record::Wanted;
 use crate::timeline::TimelineCounter;
@@ -36,7 +36,7 @@ pub struct Settings {
     /// The most bytes of each log, after decompression.
     pub n_bytes_max: u64,
     /// What is shown in place of a value that may be a secret, such as an API key.
-    pub conceal: Conceal,
+    pub conceal: fn(&str) -> String,
 }
 
 impl Default for Settings {
@@ -158,11 +158,7 @@ pub fn simulate(
 }
 
 /// The policies of a file as the logs allow to simulate them.
-fn simulated(
-    file: &PolicyFile,
-    logs: &Logs,
-    settings: &Settings,
-) -> Result<SimulatedPolicies, PolicyError> {
+fn simulated(file: &PolicyFile, logs: &Logs, settings: &Settings) -> Result<SimulatedPolicies, PolicyError> {
     let contents = LogContents {
         formats: logs.formats(),
         absent: &settings.assume_absent,

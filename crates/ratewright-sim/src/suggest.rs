@@ -108,8 +108,7 @@ pub fn suggest(
         let address = identity::address(&record, &file.identity);
         let facts = identity::facts(&record, address, &file.identity, file.policies.needs());
         let attributes = facts.attributes();
-        let query =
-            Query { select: facts.select(&[]), address: facts.address, ..Query::new(&attributes) };
+        let query = Query { select: facts.select(&[]), address: facts.address, ..Query::new(&attributes) };
         let mut charges = ratewright_core::store::Charges::new();
         file.policies.select(&query, &mut charges);
         let Some(charge) = charges.first() else {
@@ -121,7 +120,11 @@ pub fn suggest(
         let is_global = charge.key.name().partition().is_empty();
         let id = client_id(writer.hasher(), &charge.key, address.filter(|_| !is_global).or(Some("")));
         writer.add(turn.at, id.unwrap_or_default(), || {
-            client_name(&charge.key, address.filter(|_| !is_global).or(Some("all requests together")), settings.conceal)
+            client_name(
+                &charge.key,
+                address.filter(|_| !is_global).or(Some("all requests together")),
+                settings.conceal,
+            )
         })?;
         let period = suggestion.period.get_or_insert(Period { from: turn.at, to: turn.at });
         period.to = period.to.max(turn.at);
@@ -248,7 +251,8 @@ impl FromStr for Share {
             is_short.then(|| text.parse::<u64>().ok()).flatten().ok_or(HELP)
         };
         let share = if let Some(percentage) = text.strip_suffix('%') {
-            let (whole, decimals) = percentage.trim_end().split_once('.').unwrap_or((percentage.trim_end(), ""));
+            let (whole, decimals) =
+                percentage.trim_end().split_once('.').unwrap_or((percentage.trim_end(), ""));
             if decimals.len() > 6 {
                 return Err("use at most 6 decimals");
             }
@@ -259,7 +263,11 @@ impl FromStr for Share {
             let (part, whole) = text.split_once('/').ok_or(HELP)?;
             Self { part: number(part.trim())?, whole: number(whole.trim())? }
         };
-        if share.whole == 0 || share.part > share.whole { Err("the share must be between 0% and 100%") } else { Ok(share) }
+        if share.whole == 0 || share.part > share.whole {
+            Err("the share must be between 0% and 100%")
+        } else {
+            Ok(share)
+        }
     }
 }
 

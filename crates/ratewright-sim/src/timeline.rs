@@ -11,8 +11,7 @@ use crate::report::Timeline;
 const INTERVALS_MAX: usize = 400;
 
 /// Lengths of intervals in seconds; each is a multiple of the one before.
-const STEPS: [u64; 11] =
-    [1, 5, 15, 60, 300, 900, 3_600, 3 * 3_600, 6 * 3_600, 24 * 3_600, 7 * 24 * 3_600];
+const STEPS: [u64; 11] = [1, 5, 15, 60, 300, 900, 3_600, 3 * 3_600, 6 * 3_600, 24 * 3_600, 7 * 24 * 3_600];
 
 /// Counts requests per interval.
 #[derive(Debug)]

@@ -264,7 +264,7 @@ pub(super) fn logs_section(logs: &[LogReport]) -> String {
     }
     let mut table =
         TextTable::new([("LOG", Left), ("FORMAT", Left), ("LINES", Right), ("UNREADABLE", Right)]);
-    for LogReport { log, format, lines, unreadable } in logs {
+    for LogReport { log, format, lines, unreadable, .. } in logs {
         table.row([shortened(log), shortened(format), grouped(*lines), grouped(*unreadable)]);
     }
     format!("\nlogs\n{table}")

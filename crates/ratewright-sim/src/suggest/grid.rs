@@ -63,14 +63,22 @@ mod tests {
     fn rates_grow_and_read_back_as_they_are_written() {
         let candidates = grid(NonZeroU32::MIN);
         let per_hour = |candidate: &Candidate| {
-            u128::from(candidate.quota.units()) * 3_600_000_000 / u128::from(candidate.quota.window().as_micros())
+            u128::from(candidate.quota.units()) * 3_600_000_000
+                / u128::from(candidate.quota.window().as_micros())
         };
         assert!(candidates.windows(2).all(|pair| per_hour(&pair[0]) < per_hour(&pair[1])));
         for candidate in &candidates {
             assert_eq!(candidate.text().parse::<Rate>().unwrap(), candidate.quota.rate());
         }
         let texts: Vec<_> = candidates.iter().map(Candidate::text).collect();
-        for (a, b) in [("59/h", "1/min"), ("59/min", "1/s"), ("99/s", "100/s"), ("100/s", "110/s"), ("990/s", "1000/s"), ("1000/s", "1100/s")] {
+        for (a, b) in [
+            ("59/h", "1/min"),
+            ("59/min", "1/s"),
+            ("99/s", "100/s"),
+            ("100/s", "110/s"),
+            ("990/s", "1000/s"),
+            ("1000/s", "1100/s"),
+        ] {
             let at = texts.iter().position(|text| text == a).unwrap();
             assert_eq!(texts[at + 1], b);
         }

@@ -56,7 +56,12 @@ impl SpoolWriter {
     }
 
     /// Adds an event. Events come in the order of time.
-    pub(super) fn add(&mut self, at: Timestamp, id: ClientId, name: impl FnOnce() -> String) -> io::Result<()> {
+    pub(super) fn add(
+        &mut self,
+        at: Timestamp,
+        id: ClientId,
+        name: impl FnOnce() -> String,
+    ) -> io::Result<()> {
         let n_known = u32::try_from(self.numbers.len()).unwrap_or(u32::MAX);
         let number = *self.numbers.entry(id).or_insert(n_known);
         write_number(&mut self.file, at.since(self.last).as_micros())?;

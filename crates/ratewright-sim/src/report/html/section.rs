@@ -177,7 +177,7 @@ pub(super) fn logs(logs: &[LogReport]) -> String {
     }
     let columns = [("Log", "name"), ("Format", ""), ("Lines", "number"), ("Unreadable", "number")];
     let mut table = Table::new("Logs, in the order in which they begin", &columns);
-    for LogReport { log, format, lines, unreadable } in logs {
+    for LogReport { log, format, lines, unreadable, .. } in logs {
         table.row(&[code(log), html(&shortened(format)), grouped(*lines), grouped(*unreadable)]);
     }
     format!("<h2>Logs</h2>\n{}", table.end())

@@ -1,0 +1,124 @@
+//! The request line and the target of a request, as logs have them.
+//!
+//! ```text
+//!   GET /a?b=1 HTTP/1.1               a path
+//!   GET http://example.com/a HTTP/1.1 an absolute URL: a host and a path
+//!   \x16\x03\x01                      not a request
+//! ```
+//!
+//! `CONNECT` and `OPTIONS *` have no path. The gateway rejects them before any policy applies, so they are not requests
+//! here.
+
+use std::borrow::Cow;
+
+use super::LineError;
+use super::text::{Quoted, plain, plain_text, unescaped};
+
+/// The method and the target of a request.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct RequestLine<'a> {
+    pub(super) method: Cow<'a, str>,
+    pub(super) target: Target<'a>,
+}
+
+/// Where a request goes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Target<'a> {
+    /// The host, if the target is an absolute URL.
+    pub(super) host: Option<Cow<'a, str>>,
+    /// The path, with the query.
+    pub(super) path: Cow<'a, str>,
+}
+
+impl<'a> RequestLine<'a> {
+    /// Reads `METHOD TARGET HTTP/1.1`; the version may be missing. `None` if this is not a request line.
+    #[inline]
+    pub(super) fn read(line: Quoted<'a>) -> Option<Self> {
+        if line.has_escape {
+            let line = unescaped(line.bytes);
+            return RequestLine::split(&line).map(RequestLine::into_owned);
+        }
+        Self::split(line.bytes)
+    }
+
+    #[inline]
+    fn split(line: &'a [u8]) -> Option<Self> {
+        let (method, rest) = line.split_at_checked(memchr::memchr(b' ', line)?)?;
+        let rest = rest.strip_prefix(b" ")?;
+        let target = match memchr::memchr(b' ', rest) {
+            None => rest,
+            Some(end) => {
+                let (target, version) = rest.split_at_checked(end)?;
+                let is_version = version.starts_with(b" HTTP/") && !version.get(6..)?.contains(&b' ');
+                if !is_version {
+                    return None;
+                }
+                target
+            }
+        };
+        if !is_method(method) {
+            return None;
+        }
+        Some(Self { method: plain(method), target: Target::of_bytes(target)? })
+    }
+
+    fn into_owned(self) -> RequestLine<'static> {
+        RequestLine {
+            method: Cow::Owned(self.method.into_owned()),
+            target: Target {
+                host: self.target.host.map(|host| Cow::Owned(host.into_owned())),
+                path: Cow::Owned(self.target.path.into_owned()),
+            },
+        }
+    }
+}
+
+impl<'a> Target<'a> {
+    #[inline]
+    fn of_bytes(target: &'a [u8]) -> Option<Self> {
+        if let [b'/', ..] = target {
+            return Some(Self { host: None, path: plain(target) });
+        }
+        let rest = after_scheme(target)?;
+        let end = rest.iter().position(|byte| matches!(byte, b'/' | b'?' | b'#')).unwrap_or(rest.len());
+        let (host, path) = rest.split_at(end);
+        let path = match path {
+            [b'/', ..] => plain(path),
+            _ => Cow::Owned(format!("/{}", plain(path))),
+        };
+        (!host.is_empty()).then(|| Self { host: Some(plain(host)), path })
+    }
+
+    /// Reads a target. `Ok(None)` if there is none.
+    pub(super) fn of_text(target: Cow<'a, str>) -> Result<Option<Self>, LineError> {
+        match target {
+            Cow::Borrowed("" | "-" | "*") => Ok(None),
+            Cow::Borrowed(target) => Self::of_bytes(target.as_bytes()).map(Some).ok_or(NO_PATH),
+            Cow::Owned(target) if target.starts_with('/') => {
+                Ok(Some(Self { host: None, path: plain_text(Cow::Owned(target)) }))
+            }
+            Cow::Owned(target) => {
+                let target = Target::of_text(Cow::Borrowed(&target))?;
+                let owned = |text: Cow<'_, str>| Cow::Owned(text.into_owned());
+                Ok(target.map(|target| Self { host: target.host.map(owned), path: owned(target.path) }))
+            }
+        }
+    }
+}
+
+const NO_PATH: LineError = LineError("path does not begin with / and is not a URL");
+
+/// The rest of a URL after `http://` or `https://`.
+fn after_scheme(url: &[u8]) -> Option<&[u8]> {
+    let at = memchr::memchr(b':', url.get(..6).unwrap_or(url))?;
+    let (scheme, rest) = url.split_at_checked(at)?;
+    let is_http = scheme.eq_ignore_ascii_case(b"http") || scheme.eq_ignore_ascii_case(b"https");
+    rest.strip_prefix(b"://").filter(|_| is_http)
+}
+
+/// True if a text can be the method of a request with a path.
+#[inline]
+pub(super) fn is_method(text: &[u8]) -> bool {
+    let is_token = |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte);
+    !matches!(text, b"" | b"-" | b"CONNECT") && text.iter().all(is_token)
+}
