@@ -31,8 +31,8 @@ fn a_full_report_tells_the_most_important_first() {
           2026-02-10 00:00 ▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▂▆█▅▂▂▂▂▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁ 2026-02-11 00:00
           note: The log does not contain the cost of a request; each request costs 1.
 
-        search-per-key (shadow) would have denied 3 of 1,200,000 requests (<0.001 %), 1 of 512 clients (0.20
-          %), counted by api_key, route
+        search-per-key (shadow) would have denied 3 of 1,200,000 requests (<0.001 %), 1 of 512 clients
+          (0.20 %), counted by api_key, route
           CLIENT         DENIED  OF REQUESTS  FIRST                LAST
           key-7 /search       3      410,000  2026-02-10 08:20:11  2026-02-10 08:23:11
           first denial: 2026-02-10 08:20:11 key-7 /search POST /search?q=a
