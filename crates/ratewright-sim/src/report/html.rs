@@ -51,11 +51,12 @@ impl Report {
         let of_requests = |part: u64| format!("{} of requests", share(part, self.requests));
         let of_clients =
             format!("{} of {} clients", share(self.clients_denied, self.clients), grouped(self.clients));
+        let denied = if self.denied > 0 { "value some" } else { "value" };
         let figures = [
-            figure("Requests", self.requests, &format!("from {} clients", grouped(self.clients))),
-            figure("Allowed", self.allowed, &of_requests(self.allowed)),
-            figure("Denied", self.denied, &of_requests(self.denied)),
-            figure("Clients denied", self.clients_denied, &of_clients),
+            figure("value", "Requests", self.requests, &format!("from {} clients", grouped(self.clients))),
+            figure("value", "Allowed", self.allowed, &of_requests(self.allowed)),
+            figure(denied, "Denied", self.denied, &of_requests(self.denied)),
+            figure(denied, "Clients denied", self.clients_denied, &of_clients),
         ];
         format!(
             "<p class=\"quiet\">{}</p>\n{quiet}<dl class=\"figures\">\n{}</dl>\n{remarks}",
@@ -90,9 +91,8 @@ fn head(title: &str) -> String {
     )
 }
 
-/// A number with its name, and what it is a part of. Denials stand out.
-fn figure(name: &str, value: u64, detail: &str) -> String {
-    let class = if name.contains("enied") && value > 0 { "value some" } else { "value" };
+/// A number with its name, and what it is a part of.
+fn figure(class: &str, name: &str, value: u64, detail: &str) -> String {
     format!(
         "<div><dt>{name}</dt><dd class=\"{class}\">{}</dd><dd class=\"detail\">{}</dd></div>\n",
         grouped(value),

@@ -23,19 +23,17 @@ fn request(client: &str, path: &str) -> FirstDenial {
     }
 }
 
-/// A day in intervals of 10 minutes: busy at noon, denials in the morning.
-fn day(scale: u64, denied: u64) -> Timeline {
-    let distance = |n: u64, from: u64| n.abs_diff(from);
-    Timeline {
-        from: Some(at(0)),
-        step_seconds: 600,
-        allowed: (0..144)
-            .map(|n| scale * (20 + (72 - distance(n, 72)) * (72 - distance(n, 72)) / 20))
-            .collect(),
-        denied: (0..144)
-            .map(|n| if denied == 0 { 0 } else { (denied * 6).saturating_sub(denied * distance(n, 50)) })
-            .collect(),
-    }
+/// The 1,204 denials of `login`, from 08:20.
+const LOGIN_DENIALS: &[u64] =
+    &[38, 71, 104, 140, 171, 204, 160, 131, 97, 55, 21, 0, 0, 9, 0, 0, 2, 0, 0, 0, 1];
+
+/// A day in intervals of 10 minutes: busy at noon, with these denials from 08:20.
+fn day(scale: u64, denials: &[u64]) -> Timeline {
+    let distance = |n: u64| 72 - n.abs_diff(72);
+    let mut denied = vec![0; 144];
+    denied.iter_mut().skip(50).zip(denials).for_each(|(interval, n)| *interval = *n);
+    let allowed = (0..144).map(|n| scale * (20 + distance(n) * distance(n) / 20)).collect();
+    Timeline { from: Some(at(0)), step_seconds: 600, allowed, denied }
 }
 
 /// A report with every part.
@@ -55,7 +53,7 @@ pub(super) fn full_report() -> Report {
         denied: 1_204,
         clients: 81_220,
         clients_denied: 37,
-        timeline: day(160, 33),
+        timeline: day(160, LOGIN_DENIALS),
         policies: policies(),
         logged: Some(LoggedReport {
             requests: 3_401_200,
@@ -102,8 +100,8 @@ fn policies() -> Vec<PolicyReport> {
             client("2001:db8:7::/64", 301, 4_020),
             client("198.51.100.77", 9, 61),
         ],
-        timeline: day(2, 33),
-        notes: vec!["The log does not tell the cost of a request; each request costs 1.".to_owned()],
+        timeline: day(2, LOGIN_DENIALS),
+        notes: vec!["The log does not contain the cost of a request; each request costs 1.".to_owned()],
         is_simulated: true,
     };
     let search = PolicyReport {
@@ -119,7 +117,7 @@ fn policies() -> Vec<PolicyReport> {
         clients_denied: 1,
         first_denial: Some(request("key-7 /search", "/search?q=a")),
         most_denied: vec![client("key-7 /search", 3, 410_000)],
-        timeline: day(80, 1),
+        timeline: day(80, &[3]),
         ..PolicyReport::default()
     };
     let search = PolicyReport { is_simulated: true, ..search };
@@ -130,7 +128,7 @@ fn policies() -> Vec<PolicyReport> {
         requests: 3_401_200,
         allowed: 3_401_200,
         clients: 81_220,
-        timeline: day(160, 0),
+        timeline: day(160, &[]),
         is_simulated: true,
         ..PolicyReport::default()
     };
@@ -171,7 +169,7 @@ pub(super) fn quiet_report() -> Report {
         requests: 1,
         allowed: 1,
         clients: 1,
-        timeline: day(160, 0),
+        timeline: day(160, &[]),
         policies,
         ..Report::default()
     }

@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_zero_is_on_the_ground() {
+    fn only_zero_is_the_lowest_block() {
         expect!["▁▂▂▃▅█▁"].assert_eq(&sparkline(&[0, 1, 100, 200, 500, 1_000, 0]));
         expect!["▁▁"].assert_eq(&sparkline(&[0, 0]));
         expect![""].assert_eq(&sparkline(&[]));

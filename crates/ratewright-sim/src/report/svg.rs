@@ -103,13 +103,13 @@ fn bar_paths(counts: &[(u64, u64)], top: u64, area: Area) -> String {
     let step = area.width / counts.len().max(1) as f64;
     let width = if step > 4.0 { step - 1.0 } else { step };
     let height = |count: u64| if count == 0 { 0.0 } else { (count as f64 * scale).max(BAR_MIN) };
-    let ground = area.top + area.height;
+    let bottom = area.top + area.height;
     let (mut allowed_bars, mut denied_bars) = (String::new(), String::new());
     for (n, (allowed, denied)) in counts.iter().enumerate() {
         let left = area.left + n as f64 * step;
         let (allowed, denied) = (height(*allowed), height(*denied));
-        push_bar(&mut allowed_bars, Area { left, top: ground - allowed, width, height: allowed });
-        let denied_top = (ground - allowed - denied).max(area.top);
+        push_bar(&mut allowed_bars, Area { left, top: bottom - allowed, width, height: allowed });
+        let denied_top = (bottom - allowed - denied).max(area.top);
         push_bar(&mut denied_bars, Area { left, top: denied_top, width, height: denied });
     }
     let path = |class: &str, bars: &str| {
@@ -144,7 +144,7 @@ fn count_axis(ticks: &[u64], top: u64) -> String {
 /// Marks and labels for times, the date below the first and below each midnight.
 fn time_axis(timeline: &Timeline) -> String {
     let Area { left, top, width, height } = PLOT;
-    let ground = top + height;
+    let bottom = top + height;
     let (from, to) =
         (timeline.start_of(0).as_micros(), timeline.start_of(timeline.n_intervals()).as_micros());
     let scale = width / to.saturating_sub(from).max(1) as f64;
@@ -154,10 +154,10 @@ fn time_axis(timeline: &Timeline) -> String {
         let label = |text: &str, y: f64| {
             format!("<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{text}</text>")
         };
-        let date = tick.date.as_ref().map_or_else(String::new, |date| label(date, ground + 32.0));
+        let date = tick.date.as_ref().map_or_else(String::new, |date| label(date, bottom + 32.0));
         format!(
-            "<path class=\"axis\" d=\"M{x:.1} {ground}v4\"/>{}{date}\n",
-            label(&tick.label, ground + 18.0)
+            "<path class=\"axis\" d=\"M{x:.1} {bottom}v4\"/>{}{date}\n",
+            label(&tick.label, bottom + 18.0)
         )
     };
     ticks::times(timeline.start_of(0), timeline.start_of(timeline.n_intervals())).iter().map(tick).collect()

@@ -61,12 +61,7 @@ impl Report {
 
     /// The lines that were not replayed, if there are some.
     pub(super) fn not_replayed_in_words(&self) -> Option<String> {
-        not_replayed([
-            (self.unreadable, "unreadable"),
-            (self.not_requests, "without a request"),
-            (self.out_of_order, "more than a minute out of order"),
-        ])
-        .map(|kinds| format!("not replayed, of {}: {kinds}", counted(self.lines, "line")))
+        not_replayed(self.lines, [self.unreadable, self.not_requests, self.out_of_order])
     }
 
     /// Why requests with status 429 in the log weaken the report, if there are some.
@@ -81,11 +76,14 @@ impl Report {
     }
 }
 
-/// `12 unreadable, 3 without a request`, without the zeros.
-pub(super) fn not_replayed(kinds: [(u64, &str); 3]) -> Option<String> {
-    let kinds: Vec<String> =
-        kinds.into_iter().filter(|(n, _)| *n > 0).map(|(n, kind)| format!("{} {kind}", grouped(n))).collect();
-    (!kinds.is_empty()).then(|| kinds.join(", "))
+/// `not replayed, of 99 lines: 12 unreadable, 3 without a request`, without the zeros.
+///
+/// The counts: unreadable, not a request, out of order.
+pub(super) fn not_replayed(lines: u64, counts: [u64; 3]) -> Option<String> {
+    let kinds = ["unreadable", "without a request", "more than a minute out of order"];
+    let parts = counts.into_iter().zip(kinds).filter(|(n, _)| *n > 0);
+    let parts: Vec<String> = parts.map(|(n, kind)| format!("{} {kind}", grouped(n))).collect();
+    (!parts.is_empty()).then(|| format!("not replayed, of {}: {}", counted(lines, "line"), parts.join(", ")))
 }
 
 /// `2026-02-10 00:00:00 to 23:59:59 UTC`.

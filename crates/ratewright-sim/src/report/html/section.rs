@@ -155,8 +155,10 @@ pub(super) fn against(against: &AgainstReport, denied: u64) -> String {
 
 /// The decisions in the log.
 pub(super) fn logged(logged: &LoggedReport) -> String {
-    let mut table =
-        Table::new("Decisions in the log and in the simulation", &[("", "name"), ("Requests", "number")]);
+    let mut table = Table::new(
+        "Decisions in the log and in the simulation",
+        &[("Decision", "name"), ("Requests", "number")],
+    );
     let rows = [
         ("With a decision in the log", logged.requests),
         ("Denied in the log", logged.denied),

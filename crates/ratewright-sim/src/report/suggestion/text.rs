@@ -107,12 +107,8 @@ impl Suggestion {
             let [requests, clients] = [counted(self.requests, "request"), counted(self.clients, "client")];
             format!("{requests} of {clients}, counted {}, {period}\n", by_in_words(&self.by))
         });
-        let lines = not_replayed([
-            (self.unreadable, "unreadable"),
-            (self.not_requests, "without a request"),
-            (self.out_of_order, "more than a minute out of order"),
-        ])
-        .map(|kinds| format!("not replayed, of {}: {kinds}\n", counted(self.lines, "line")));
+        let lines = not_replayed(self.lines, [self.unreadable, self.not_requests, self.out_of_order]);
+        let lines = lines.map(|lines| lines + "\n");
         requests.into_iter().chain(lines).collect()
     }
 

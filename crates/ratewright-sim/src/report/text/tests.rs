@@ -27,17 +27,17 @@ fn a_full_report_tells_the_most_important_first() {
           2001:db8:7::/64     301        4,020  2026-02-10 08:20:11  2026-02-10 13:21:11
           198.51.100.77         9           61  2026-02-10 08:20:11  2026-02-10 08:29:11
           first denial: 2026-02-10 08:20:11 203.0.113.9 POST /login
-          denials per 30 min, at most 495 from 2026-02-10 08:00
-          2026-02-10 00:00 ▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▄█▇▃▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁ 2026-02-11 00:00
-          note: The log does not tell the cost of a request; each request costs 1.
+          denials per 30 min, at most 535 from 2026-02-10 09:00
+          2026-02-10 00:00 ▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▂▆█▅▂▂▂▂▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁ 2026-02-11 00:00
+          note: The log does not contain the cost of a request; each request costs 1.
 
-        search-per-key (shadow) would have denied 3 of 1,200,000 requests (<0.001 %), 1 of 512 clients (0.20
-          %), counted by api_key, route
+        search-per-key (shadow) would have denied 3 of 1,200,000 requests (<0.001 %), 1 of 512 clients
+          (0.20 %), counted by api_key, route
           CLIENT         DENIED  OF REQUESTS  FIRST                LAST
           key-7 /search       3      410,000  2026-02-10 08:20:11  2026-02-10 08:23:11
           first denial: 2026-02-10 08:20:11 key-7 /search POST /search?q=a
-          denials per 30 min, at most 15 from 2026-02-10 08:00
-          2026-02-10 00:00 ▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▄█▇▃▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁ 2026-02-11 00:00
+          denials per 30 min, at most 3 from 2026-02-10 08:00
+          2026-02-10 00:00 ▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁█▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁ 2026-02-11 00:00
 
         tenant was not simulated
           note: The log has no header x-tenant, which the policy counts by.
