@@ -108,6 +108,11 @@ fn is_word(text: &str) -> bool {
 }
 
 impl ConfigError {
+    /// What is wrong, without its position.
+    pub fn problem(&self) -> &str {
+        &self.problem
+    }
+
     /// A problem of a whole file.
     pub fn of_file(file: PathBuf, problem: String) -> Self {
         Self { file, position: None, problem }

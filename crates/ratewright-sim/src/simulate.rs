@@ -267,12 +267,6 @@ impl Totals {
                     .to_owned(),
             );
         }
-        if self.n_logged_429 > 0 {
-            notes.push(format!(
-                "{} requests got status 429 in the log: a limit was already in force, and clients may have sent fewer requests because of it",
-                self.n_logged_429
-            ));
-        }
         if self.n_not_limited > 0 {
             notes.push(format!(
                 "{} requests have no route or an ambiguous path: the gateway rejects them before any limit, so they count as allowed",

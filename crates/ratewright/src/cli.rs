@@ -1,5 +1,7 @@
 //! The command line.
 
+mod simulation;
+
 use std::path::PathBuf;
 
 use clap::error::ErrorKind;
@@ -9,6 +11,8 @@ use http::Uri;
 use crate::admin_client::AdminKey;
 use crate::config::Source;
 use crate::fetch;
+pub(crate) use simulation::{LogArgs, OfArg, SimulateArgs, SuggestArgs};
+use simulation::{SIMULATE_EXAMPLES, SUGGEST_EXAMPLES};
 
 /// Exact rate limiting for HTTP APIs
 ///
@@ -58,6 +62,21 @@ pub(crate) enum Command {
     /// listener of a running instance, or evaluates a policy file (-c) with full buckets.
     #[command(after_help = EXPLAIN_EXAMPLES)]
     Explain(ExplainArgs),
+
+    /// Replay access logs against a policy file, and report who would have been denied
+    ///
+    /// Nothing is sent anywhere. Time is the log's own, so the same logs give the same report. Logs are merged by time; lines that are out of
+    /// order by up to a minute are sorted. A policy that needs what the log does not record, such as a header, is not simulated, and the
+    /// report says so. Requests in flight and rules for Envoy are not simulated.
+    #[command(after_help = SIMULATE_EXAMPLES)]
+    Simulate(SimulateArgs),
+
+    /// Find the smallest rate that denies at most a given share of the requests in access logs
+    ///
+    /// It prints the rate, the clients that it would deny most, how the share depends on the rate, and a policy to paste. The rate is
+    /// confirmed by a replay, and so is that the next smaller rate denies too many. Rates are whole numbers per hour, minute or second.
+    #[command(after_help = SUGGEST_EXAMPLES)]
+    Suggest(SuggestArgs),
 
     /// Show a key's usage in a running instance, or all buckets of a client address
     ///
@@ -113,7 +132,7 @@ pub(crate) enum Command {
         value: String,
     },
 
-    /// Print the JSON Schema of the policy file, for editors
+    /// Print the JSON Schema of the policy file, for editors, or of a report
     #[command(after_help = SCHEMA_EXAMPLES)]
     Schema(SchemaArgs),
 
@@ -350,6 +369,14 @@ pub(crate) struct SchemaArgs {
     /// Print a reference in Markdown instead
     #[arg(long)]
     pub(crate) reference: bool,
+
+    /// Print the schema of `simulate --json` instead
+    #[arg(long, conflicts_with = "reference")]
+    pub(crate) simulate: bool,
+
+    /// Print the schema of `suggest --json` instead
+    #[arg(long, conflicts_with_all = ["reference", "simulate"])]
+    pub(crate) suggest: bool,
 }
 
 #[derive(Args, Debug)]
@@ -586,6 +613,7 @@ Exit status:
 Examples:
   ratewright schema > ratewright.schema.json
   ratewright schema --reference | less
+  ratewright schema --simulate > report.schema.json
 
 An editor with a YAML language server reads the schema if the file begins with
   # yaml-language-server: $schema=ratewright.schema.json";

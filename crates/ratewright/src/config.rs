@@ -253,6 +253,13 @@ impl Config {
         if errors.is_empty() { Ok(config) } else { Err(errors) }
     }
 
+    /// The configuration of this source, for commands that serve nothing. Files that it names are not read: certificates and keys may be on
+    /// another machine.
+    pub(crate) fn read_alone(source: &Source, environment: Environment<'_>) -> Result<Self, Vec<ConfigError>> {
+        let Fingerprint { files, .. } = Fingerprint::default().again(source)?;
+        Self::of_elsewhere(files, environment)
+    }
+
     /// The configuration that texts from another machine describe. Files that they name are not read.
     pub(crate) fn of_elsewhere(
         files: Vec<SourceFile>,

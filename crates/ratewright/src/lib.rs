@@ -8,6 +8,7 @@
 //! - `sockets`: where listening sockets come from. `upgrade`: hands them to a new process. `systemd`: notifies systemd.
 //! - `check`, `diff`, `deployment`, `explain`: the commands that read policy files. `deployment` also reads
 //!   Kubernetes manifests.
+//! - `simulate`, `suggest`: the commands that read access logs. `log_files`: opens the logs, shows progress.
 //! - `admin_client`: the commands that ask a running instance. `fetch`: one HTTP request. `text_table`: columns on a terminal.
 //! - `man_pages`: man pages and shell completions.
 #![expect(clippy::print_stderr, reason = "the program talks to a terminal")]
@@ -25,12 +26,15 @@ mod fetch;
 mod gateway;
 mod jwks;
 mod log;
+mod log_files;
 mod man_pages;
 mod metrics;
 mod reload;
 mod serve;
+mod simulate;
 mod sockets;
 mod store;
+mod suggest;
 mod systemd;
 mod text_table;
 #[cfg(feature = "otel")]
@@ -66,6 +70,8 @@ pub fn main() -> ExitCode {
         Some(cli::Command::Check(args)) => check(args),
         Some(cli::Command::Diff(args)) => diff::diff(&args),
         Some(cli::Command::Explain(args)) => explain::explain(&args),
+        Some(cli::Command::Simulate(args)) => simulate::simulate(&args),
+        Some(cli::Command::Suggest(args)) => suggest::suggest(&args),
         Some(cli::Command::Inspect(args)) => admin_client::inspect(&args),
         Some(cli::Command::Reset(args)) => admin_client::reset(&args),
         Some(cli::Command::Reload(args)) => admin_client::reload(&args),
@@ -174,7 +180,12 @@ fn check_deployment(folder: &Path, expect: Option<&Path>) -> ExitCode {
 }
 
 fn schema(args: &cli::SchemaArgs) -> ExitCode {
-    print(&if args.reference { config::reference() } else { format!("{:#}\n", config::schema()) });
+    print(&match args {
+        cli::SchemaArgs { reference: true, .. } => config::reference(),
+        cli::SchemaArgs { simulate: true, .. } => ratewright_sim::report::SCHEMA.to_owned(),
+        cli::SchemaArgs { suggest: true, .. } => ratewright_sim::report::SUGGESTION_SCHEMA.to_owned(),
+        cli::SchemaArgs { .. } => format!("{:#}\n", config::schema()),
+    });
     ExitCode::SUCCESS
 }
 

@@ -41,8 +41,8 @@ pub(super) fn full_report() -> Report {
     Report {
         period: Some(Period { from: at(0), to: at(86_399) }),
         logs: vec![
-            LogReport { log: "access.log.1".to_owned(), format: "combined".to_owned(), lines: 1_400_500, unreadable: 2 },
-            LogReport { log: "access.log".to_owned(), format: "combined".to_owned(), lines: 2_001_000, unreadable: 1 },
+            LogReport { log: "access.log.1".to_owned(), format: "combined".to_owned(), lines: 1_400_500, unreadable: 2, error: None },
+            LogReport { log: "access.log".to_owned(), format: "combined".to_owned(), lines: 2_001_000, unreadable: 1, error: None },
         ],
         lines: 3_401_500,
         unreadable: 3,
@@ -232,7 +232,7 @@ pub(super) fn suggestion() -> Suggestion {
     };
     Suggestion {
         period: Some(Period { from: at(0), to: at(86_399) }),
-        logs: vec![LogReport { log: "access.log".to_owned(), format: "json".to_owned(), lines: 412_020, unreadable: 2 }],
+        logs: vec![LogReport { log: "access.log".to_owned(), format: "json".to_owned(), lines: 412_020, unreadable: 2, error: None }],
         lines: 412_020,
         unreadable: 2,
         not_requests: 18,

@@ -1,0 +1,106 @@
+//! `ratewright suggest`: the smallest rate that denies at most a given share, according to access logs.
+
+use std::fmt::Write as _;
+use std::num::NonZeroU32;
+use std::process::ExitCode;
+
+use anyhow::anyhow;
+use ratewright_core::Policies;
+use ratewright_sim::{Of, PolicyFile, Suggestion, Target};
+
+use crate::cli::{OfArg, SuggestArgs};
+use crate::config::Config;
+use crate::log_files::LogFiles;
+use crate::simulate::{self, CommandError};
+
+/// Events up to this size are kept in memory, more in a temporary file.
+const IN_MEMORY_MAX: usize = 64 * 1024 * 1024;
+
+/// The name of the suggested policy.
+const NAME: &str = "suggested";
+
+/// Searches a rate, and prints it.
+pub(crate) fn suggest(args: &SuggestArgs) -> ExitCode {
+    match suggested(args) {
+        Ok(suggestion) => {
+            let is_complete = suggestion.unreadable == 0
+                && suggestion.out_of_order == 0
+                && suggestion.logs.iter().all(|log| log.error.is_none())
+                && suggestion.bursts.iter().all(|burst| burst.rate.is_some());
+            crate::print(&if args.json { simulate::in_json(&suggestion) } else { suggestion.to_text() });
+            ExitCode::from(u8::from(!is_complete))
+        }
+        Err(CommandError::Config(errors)) => crate::report_errors(&errors),
+        Err(CommandError::Other(error)) => {
+            eprintln!("error: {error:#}");
+            ExitCode::from(crate::EXIT_USAGE)
+        }
+    }
+}
+
+fn suggested(args: &SuggestArgs) -> Result<Suggestion, CommandError> {
+    let file = policy_file(args)?;
+    let LogFiles { logs, mut progress } = LogFiles::new(&args.logs)?;
+    let mut target = Target::new(NonZeroU32::MIN, args.deny_at_most);
+    target.bursts.clone_from(&args.burst);
+    target.of = match args.of {
+        OfArg::Requests => Of::Requests,
+        OfArg::Clients => Of::Clients,
+    };
+    let suggestion = ratewright_sim::suggest(
+        &file,
+        logs,
+        &target,
+        &simulate::settings(&args.logs, args.top),
+        Box::new(tempfile::SpooledTempFile::new(IN_MEMORY_MAX)),
+        &|rate, burst| policy(args, rate, burst),
+        &mut |n| progress.show(n),
+    );
+    progress.finish();
+    Ok(suggestion?)
+}
+
+/// The policy without its rate, as a file: what is suggested is what was simulated.
+fn policy_file(args: &SuggestArgs) -> Result<PolicyFile, CommandError> {
+    let text = policy(args, "1/s", NonZeroU32::MIN);
+    let config = Config::of_input("options", text, &|_| None).map_err(|errors| {
+        let texts: Vec<_> = errors.iter().map(|error| error.problem().to_owned()).collect();
+        CommandError::Other(anyhow!("{}", texts.join("; ")))
+    })?;
+    let policies = config.policies.iter().filter(|policy| policy.name() == NAME).cloned().collect();
+    let mut file = PolicyFile::new("options", Policies::new(policies)?);
+    if let Some(path) = &args.config {
+        let (with_clients, _) = simulate::policy_file(path, None)?;
+        file.identity = with_clients.identity;
+        file.policies = file.policies.with_exempt(with_clients.policies.exempt().to_vec());
+    }
+    Ok(file)
+}
+
+/// A policy file with one policy.
+fn policy(args: &SuggestArgs, rate: &str, burst: NonZeroU32) -> String {
+    // JSON is YAML; it quotes what needs quotes.
+    let list = |texts: &[String]| serde_json::json!(texts).to_string();
+    let by: Vec<String> = args.by.split(',').map(|name| name.trim().to_owned()).filter(|name| !name.is_empty()).collect();
+    let mut text = format!("policies:\n  - name: {NAME}\n");
+    match by.as_slice() {
+        [] => {}
+        [one] if one.bytes().all(|byte| byte.is_ascii_alphanumeric()) => {
+            let _ = writeln!(text, "    by: {one}");
+        }
+        by => {
+            let _ = writeln!(text, "    by: {}", list(by));
+        }
+    }
+    let conditions = [("path", &args.path), ("method", &args.method)];
+    let conditions: Vec<_> = conditions
+        .into_iter()
+        .filter(|(_, patterns)| !patterns.is_empty())
+        .map(|(name, patterns)| format!("{name}: {}", list(patterns)))
+        .collect();
+    if !conditions.is_empty() {
+        let _ = writeln!(text, "    when: {{ {} }}", conditions.join(", "));
+    }
+    let _ = writeln!(text, "    quota: {{ rate: {rate}, burst: {burst} }}");
+    text
+}
