@@ -21,7 +21,7 @@ use super::request_line::RequestLine;
 use super::text::{Quoted, plain};
 use super::time::{self, ClfDates, LogTime};
 use super::{Line, LineError, address, status};
-use crate::record::Record;
+use crate::record::{Attributes, Record};
 
 /// Parses lines of `combined` and `common`.
 #[derive(Clone, Debug, Default)]
@@ -39,24 +39,29 @@ impl CombinedParser {
         let (referer, rest) = header(rest)?;
         let (user_agent, _) = header(rest)?;
         let Some(request) = RequestLine::read(request) else { return Ok(Line::NotRequest) };
-        let mut record = Record {
+        let attributes = match (referer.text(), user_agent.text()) {
+            (Some(referer), Some(user_agent)) => {
+                Attributes::from_buf([(REFERER, referer), (USER_AGENT, user_agent)])
+            }
+            (Some(referer), None) => Attributes::from_iter([(REFERER, referer)]),
+            (None, Some(user_agent)) => Attributes::from_iter([(USER_AGENT, user_agent)]),
+            (None, None) => Attributes::new(),
+        };
+        Ok(Line::Request(Record {
             at: time.at,
             is_whole_second: time.is_whole_second,
             address: client.address,
+            forwarded_for: None,
             method: request.method,
             target: request.target.path,
             host: request.target.host.or_else(|| client.host.map(plain)),
             user: client.user(),
+            route: None,
             status,
-            ..Record::default()
-        };
-        if let Some(referer) = referer.text() {
-            record.attributes.push((AttributeName::Header(Cow::Borrowed("referer")), referer));
-        }
-        if let Some(user_agent) = user_agent.text() {
-            record.attributes.push((AttributeName::Header(Cow::Borrowed("user-agent")), user_agent));
-        }
-        Ok(Line::Request(record))
+            request_bytes: None,
+            attributes,
+            decision: None,
+        }))
     }
 
     /// Splits `ADDRESS IDENT USER [DATE] ` before the date, and reads the date.
@@ -74,6 +79,9 @@ impl CombinedParser {
         Ok((client, time::parse(date.strip_prefix(b"[").unwrap_or(date))?))
     }
 }
+
+const REFERER: AttributeName<Cow<'static, str>> = AttributeName::Header(Cow::Borrowed("referer"));
+const USER_AGENT: AttributeName<Cow<'static, str>> = AttributeName::Header(Cow::Borrowed("user-agent"));
 
 const NO_DATE: LineError = LineError("no date in brackets after the client");
 const NO_CLIENT: LineError = LineError("no client, identity and user before the date");

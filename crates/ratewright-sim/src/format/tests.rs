@@ -667,7 +667,7 @@ fn a_csv_log_without_the_columns_of_the_map_is_unreadable() {
 fn every_format_is_detected_by_its_lines() {
     for (name, sample) in SAMPLES {
         let expected = (!matches!(name, "json" | "csv")).then_some(name);
-        let log = format!("\n\r\nhello\n{sample}\r\n{sample}\n{}", &sample[..sample.len() / 2]);
+        let log = format!("\n\r\nhello\n{sample}\r\n{sample}\n{}", sample.split_at(sample.len() / 2).0);
         let detected = Format::detect(log.as_bytes());
         assert_eq!(detected.as_ref().map(Format::name), expected);
         let detected = Format::detect(sample.as_bytes());
