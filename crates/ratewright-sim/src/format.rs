@@ -205,31 +205,9 @@ impl Format {
 
     /// True if a log of this format can have this attribute.
     pub fn tells(&self, name: &AttributeName<String>) -> bool {
-        let fields = match self {
-            Self::Json(fields) | Self::Csv(fields) => fields,
-            _ => return self.tells_fixed(name),
-        };
-        match name {
-            AttributeName::Ip => fields.has(|field| matches!(field, Field::Ip | Field::ForwardedFor)),
-            AttributeName::User => fields.has(|field| *field == Field::User),
-            AttributeName::Method => fields.has(|field| *field == Field::Method),
-            AttributeName::Path => fields.has(|field| *field == Field::Path),
-            AttributeName::Host => fields.has(|field| *field == Field::Host),
-            AttributeName::Route => fields.has(|field| *field == Field::Route),
-            AttributeName::Key => false,
-            AttributeName::Header(_)
-            | AttributeName::Cookie(_)
-            | AttributeName::Param(_)
-            | AttributeName::Claim(_)
-            | AttributeName::Named(_) => fields.has(|field| match field {
-                Field::Attribute(known) => known.is(name),
-                field => *field == Field::Path && matches!(name, AttributeName::Param(_)),
-            }),
+        if let Self::Json(fields) | Self::Csv(fields) = self {
+            return fields.tells(name);
         }
-    }
-
-    /// The same for formats without a field map.
-    fn tells_fixed(&self, name: &AttributeName<String>) -> bool {
         match name {
             AttributeName::Ip | AttributeName::Method | AttributeName::Path => true,
             AttributeName::User => matches!(self, Self::Combined | Self::Traefik | Self::Caddy),
@@ -237,10 +215,10 @@ impl Format {
             AttributeName::Route => *self == Self::Ratewright,
             // Ratewright's log has no queries, which may contain secrets.
             AttributeName::Param(_) => *self != Self::Ratewright,
-            AttributeName::Header(name) => match self {
-                Self::Traefik | Self::Caddy => true,
-                Self::Combined => matches!(name.as_str(), "referer" | "user-agent"),
-                _ => name == "user-agent",
+            AttributeName::Header(name) => match name.as_str() {
+                "user-agent" => true,
+                "referer" if *self == Self::Combined => true,
+                _ => matches!(self, Self::Traefik | Self::Caddy),
             },
             AttributeName::Key
             | AttributeName::Cookie(_)

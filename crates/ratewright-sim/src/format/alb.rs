@@ -22,6 +22,7 @@ const WORDS_MAX: usize = 22;
 
 const TOO_SHORT: LineError = LineError("line ends before the request and the user agent");
 
+#[inline(never)]
 pub(super) fn parse(line: &[u8]) -> Result<Line<'_>, LineError> {
     let mut words = Words { rest: Some(line) };
     let mut found = [Quoted { bytes: b"", has_escape: false }; WORDS_MAX];

@@ -13,6 +13,7 @@
 //! Apache logs the time of arrival, nginx the time of the response. The line does not tell which.
 
 use std::borrow::Cow;
+use std::net::IpAddr;
 
 use ratewright_core::query::AttributeName;
 
@@ -20,7 +21,7 @@ use super::request_line::RequestLine;
 use super::text::{Quoted, plain};
 use super::time::{self, ClfDates, LogTime};
 use super::{Line, LineError, address, status};
-use crate::record::Record;
+use crate::record::{Attributes, Record};
 
 /// Parses lines of `combined` and `common`.
 #[derive(Clone, Debug, Default)]
@@ -34,23 +35,33 @@ impl CombinedParser {
         let (client, time) = self.date(head)?;
         let (request, rest) = Quoted::split(rest).ok_or(LineError("request has no closing quote"))?;
         let (status, rest) = status_and_size(rest)?;
-        let mut record =
-            Record { at: time.at, is_whole_second: time.is_whole_second, status, ..Record::default() };
-        read_client(client, &mut record)?;
-        let mut rest = rest;
-        for name in ["referer", "user-agent"] {
-            let Some(after) = rest.strip_prefix(b" \"") else { break };
-            let (value, after) = Quoted::split(after).ok_or(LineError("header has no closing quote"))?;
-            if let Some(value) = value.text() {
-                record.attributes.push((AttributeName::Header(Cow::Borrowed(name)), value));
-            }
-            rest = after;
-        }
+        let client = Client::read(client).ok_or(NO_CLIENT)?;
+        let (referer, rest) = header(rest)?;
+        let (user_agent, _) = header(rest)?;
         let Some(request) = RequestLine::read(request) else { return Ok(Line::NotRequest) };
-        record.method = request.method;
-        record.target = request.target.path;
-        record.host = request.target.host.or(record.host);
-        Ok(Line::Request(record))
+        let attributes = match (referer.text(), user_agent.text()) {
+            (Some(referer), Some(user_agent)) => {
+                Attributes::from_buf([(REFERER, referer), (USER_AGENT, user_agent)])
+            }
+            (Some(referer), None) => Attributes::from_iter([(REFERER, referer)]),
+            (None, Some(user_agent)) => Attributes::from_iter([(USER_AGENT, user_agent)]),
+            (None, None) => Attributes::new(),
+        };
+        Ok(Line::Request(Record {
+            at: time.at,
+            is_whole_second: time.is_whole_second,
+            address: client.address,
+            forwarded_for: None,
+            method: request.method,
+            target: request.target.path,
+            host: request.target.host.or_else(|| client.host.map(plain)),
+            user: client.user(),
+            route: None,
+            status,
+            request_bytes: None,
+            attributes,
+            decision: None,
+        }))
     }
 
     /// Splits `ADDRESS IDENT USER [DATE] ` before the date, and reads the date.
@@ -69,6 +80,9 @@ impl CombinedParser {
     }
 }
 
+const REFERER: AttributeName<Cow<'static, str>> = AttributeName::Header(Cow::Borrowed("referer"));
+const USER_AGENT: AttributeName<Cow<'static, str>> = AttributeName::Header(Cow::Borrowed("user-agent"));
+
 const NO_DATE: LineError = LineError("no date in brackets after the client");
 const NO_CLIENT: LineError = LineError("no client, identity and user before the date");
 
@@ -85,40 +99,61 @@ fn split_at_request(line: &[u8]) -> Option<(&[u8], &[u8])> {
 #[inline]
 fn status_and_size(text: &[u8]) -> Result<(Option<u16>, &[u8]), LineError> {
     let text = text.strip_prefix(b" ").ok_or(LineError("no status after the request"))?;
-    let end = memchr::memchr(b' ', text).ok_or(LineError("no size after the status"))?;
-    let (digits, rest) = text.split_at_checked(end).unwrap_or((text, b""));
+    let (digits, size) = split_word(text).ok_or(LineError("no size after the status"))?;
     let status = status(digits)?;
-    let size = rest.strip_prefix(b" ").unwrap_or(rest);
-    let end = memchr::memchr(b' ', size).unwrap_or(size.len());
-    let (size, rest) = size.split_at_checked(end).unwrap_or((size, b""));
-    let is_size = size == b"-" || (!size.is_empty() && size.iter().all(u8::is_ascii_digit));
-    if is_size { Ok((status, rest)) } else { Err(LineError("size after the status is not a number")) }
+    let end = size.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(size.len());
+    match size.split_at(end) {
+        ([], [b'-', rest @ ..]) => Ok((status, rest)),
+        ([_, ..], rest @ ([] | [b' ', ..])) => Ok((status, rest)),
+        _ => Err(LineError("size after the status is not a number")),
+    }
 }
 
-/// Reads `ADDRESS IDENT USER`, or the same after a host.
+/// Reads a header in quotes. It is empty if the line has none.
 #[inline]
-fn read_client<'a>(text: &'a [u8], record: &mut Record<'a>) -> Result<(), LineError> {
-    let (first, rest) = split_word(text).ok_or(NO_CLIENT)?;
-    let (second, rest) = split_word(rest).ok_or(NO_CLIENT)?;
-    record.address = address::parse(first);
-    let mut user = rest;
-    if record.address.is_none()
-        && second != b"-"
-        && let Some(address) = address::parse(second)
-        && let Some((_ident, rest)) = split_word(rest)
-    {
-        (record.address, record.host, user) = (Some(address), Some(plain(first)), rest);
+fn header(text: &[u8]) -> Result<(Quoted<'_>, &[u8]), LineError> {
+    match text.strip_prefix(b" \"") {
+        Some(inside) => Quoted::split(inside).ok_or(LineError("header has no closing quote")),
+        None => Ok((Quoted { bytes: b"", has_escape: false }, b"")),
     }
-    record.user = match user {
-        b"" | b"-" | b"\"\"" => None,
-        user if user.contains(&b'\\') => Quoted { bytes: user, has_escape: true }.text(),
-        user => Some(plain(user)),
-    };
-    Ok(())
+}
+
+/// What is before the date.
+struct Client<'a> {
+    host: Option<&'a [u8]>,
+    address: Option<IpAddr>,
+    user: &'a [u8],
+}
+
+impl<'a> Client<'a> {
+    /// Reads `ADDRESS IDENT USER`, or the same after a host.
+    #[inline]
+    fn read(text: &'a [u8]) -> Option<Self> {
+        let (first, rest) = split_word(text)?;
+        let (second, user) = split_word(rest)?;
+        let address = address::parse(first);
+        if address.is_none()
+            && second != b"-"
+            && let Some(address) = address::parse(second)
+            && let Some((_ident, user)) = split_word(user)
+        {
+            return Some(Self { host: Some(first), address: Some(address), user });
+        }
+        Some(Self { host: None, address, user })
+    }
+
+    #[inline(always)]
+    fn user(&self) -> Option<Cow<'a, str>> {
+        match self.user {
+            b"" | b"-" | b"\"\"" => None,
+            bytes => Quoted { bytes, has_escape: bytes.contains(&b'\\') }.text(),
+        }
+    }
 }
 
 #[inline]
 fn split_word(text: &[u8]) -> Option<(&[u8], &[u8])> {
-    let (word, rest) = text.split_at_checked(memchr::memchr(b' ', text)?)?;
+    // Words are short: a loop finds the space before memchr has begun.
+    let (word, rest) = text.split_at_checked(text.iter().position(|byte| *byte == b' ')?)?;
     Some((word, rest.strip_prefix(b" ")?))
 }

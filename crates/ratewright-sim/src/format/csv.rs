@@ -42,6 +42,7 @@ impl CsvParser {
         Self { fields: map.fields.clone(), columns, header: Vec::new() }
     }
 
+    #[inline(never)]
     pub(super) fn parse<'a>(&mut self, line: &'a [u8]) -> Result<Line<'a>, LineError> {
         let line = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line);
         match &self.columns {

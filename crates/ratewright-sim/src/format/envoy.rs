@@ -22,6 +22,7 @@ use crate::record::Record;
 
 const TEXTS_MISSING: LineError = LineError("no texts in quotes after the duration");
 
+#[inline(never)]
 pub(super) fn parse(line: &[u8]) -> Result<Line<'_>, LineError> {
     let rest = line.strip_prefix(b"[").ok_or(LineError("no time in brackets at the start"))?;
     let (time, rest) = split(rest, b"] \"").ok_or(LineError("no request in quotes after the time"))?;

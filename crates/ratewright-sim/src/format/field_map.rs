@@ -128,6 +128,25 @@ impl FieldMap {
     /// The most parts of the name of a nested field.
     pub const DEPTH_MAX: usize = 16;
 
+    /// True if a log with these fields can have this attribute.
+    pub(super) fn tells(&self, name: &AttributeName<String>) -> bool {
+        match name {
+            AttributeName::Ip => self.has(|field| matches!(field, Field::Ip | Field::ForwardedFor)),
+            AttributeName::User => self.has(|field| *field == Field::User),
+            AttributeName::Method => self.has(|field| *field == Field::Method),
+            AttributeName::Path => self.has(|field| *field == Field::Path),
+            AttributeName::Host => self.has(|field| *field == Field::Host),
+            AttributeName::Route => self.has(|field| *field == Field::Route),
+            AttributeName::Key => false,
+            // A path comes with its query.
+            AttributeName::Param(_) => self.has(|field| *field == Field::Path || field.is_attribute(name)),
+            AttributeName::Header(_)
+            | AttributeName::Cookie(_)
+            | AttributeName::Claim(_)
+            | AttributeName::Named(_) => self.has(|field| field.is_attribute(name)),
+        }
+    }
+
     /// True if a field holds this.
     pub(super) fn has(&self, is_it: impl Fn(&Field) -> bool) -> bool {
         self.fields.iter().any(|(field, _)| is_it(field))
@@ -165,6 +184,10 @@ impl FromStr for FieldMap {
 }
 
 impl Field {
+    fn is_attribute(&self, name: &AttributeName<String>) -> bool {
+        matches!(self, Self::Attribute(known) if known.is(name))
+    }
+
     fn parse(name: &str) -> Option<Self> {
         if let Some((_, field)) = KNOWN.iter().find(|(known, _)| *known == name) {
             return Some(field.clone());

@@ -10,7 +10,7 @@
 //! The name of a nested field has dots. A key may have dots too, so `a.b` is first the key `a.b`, then `b` in `a`.
 //!
 //! # Laws
-//! - Of two equal keys, the last counts.
+//! - Of two values with the same key, the last counts.
 //! - Work is bounded by the length of the line times the number of fields.
 
 use std::borrow::Cow;
@@ -131,6 +131,7 @@ impl JsonParser {
         Self { fields: fields.collect(), header_prefix, without_request: Ok(()) }
     }
 
+    #[inline(never)]
     pub(super) fn parse<'a>(&self, line: &'a [u8]) -> Result<Line<'a>, LineError> {
         let text = str::from_utf8(line).map_err(|_| LineError("line is not UTF-8"))?;
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
@@ -198,6 +199,9 @@ impl<'a> Level<'_, 'a> {
     fn add(&mut self, key: Cow<'a, str>, json: &'a str) -> Option<()> {
         let mut nested: SmallVec<[(usize, &str); 16]> = SmallVec::new();
         for (index, name) in self.wanted {
+            if !is_start(&key, name) {
+                continue;
+            }
             let Some(rest) = name.strip_prefix(&*key) else { continue };
             if rest.is_empty() {
                 let slot = self.found.values.get_mut(*index)?;
@@ -231,7 +235,7 @@ impl<'a> Visitor<'a> for Level<'_, 'a> {
 
     fn visit_map<M: MapAccess<'a>>(mut self, mut map: M) -> Result<(), M::Error> {
         while let Some(key) = map.next_key_seed(Text)? {
-            let is_wanted = self.wanted.iter().any(|(_, name)| name.starts_with(&*key))
+            let is_wanted = self.wanted.iter().any(|(_, name)| is_start(&key, name))
                 || self.prefix.is_some_and(|prefix| key.starts_with(prefix));
             if is_wanted {
                 let json = map.next_value::<&'a RawValue>()?.get();
@@ -338,6 +342,14 @@ impl<'a> Visitor<'a> for HeadersVisitor {
         }
         Ok(Headers(headers))
     }
+}
+
+/// True if a key may be the start of a name. It compares only the first byte and the one after the key: most keys differ
+/// in these.
+#[inline]
+fn is_start(key: &str, name: &str) -> bool {
+    let (key, name) = (key.as_bytes(), name.as_bytes());
+    key.first() == name.first() && name.get(key.len()).map_or(key.len() == name.len(), |next| *next == b'.')
 }
 
 fn strip_prefix<'a>(text: Cow<'a, str>, prefix: &str) -> Option<Cow<'a, str>> {

@@ -32,34 +32,31 @@ pub(super) struct Target<'a> {
 
 impl<'a> RequestLine<'a> {
     /// Reads `METHOD TARGET HTTP/1.1`; the version may be missing. `None` if this is not a request line.
-    #[inline]
+    #[inline(always)]
     pub(super) fn read(line: Quoted<'a>) -> Option<Self> {
-        if line.has_escape {
-            let line = unescaped(line.bytes);
-            return RequestLine::split(&line).map(RequestLine::into_owned);
-        }
-        Self::split(line.bytes)
+        if line.has_escape { Self::read_escaped(line.bytes) } else { Self::split(line.bytes) }
     }
 
-    #[inline]
+    #[cold]
+    fn read_escaped(line: &[u8]) -> Option<Self> {
+        let line = unescaped(line);
+        RequestLine::split(&line).map(RequestLine::into_owned)
+    }
+
+    #[inline(always)]
     fn split(line: &'a [u8]) -> Option<Self> {
-        let (method, rest) = line.split_at_checked(memchr::memchr(b' ', line)?)?;
+        let (method, rest) = line.split_at_checked(line.iter().position(|byte| *byte == b' ')?)?;
         let rest = rest.strip_prefix(b" ")?;
-        let target = match memchr::memchr(b' ', rest) {
-            None => rest,
-            Some(end) => {
-                let (target, version) = rest.split_at_checked(end)?;
-                let is_version = version.starts_with(b" HTTP/") && !version.get(6..)?.contains(&b' ');
-                if !is_version {
-                    return None;
-                }
-                target
-            }
+        // Nearly every line ends with a version of 8 bytes.
+        let (target, version) = match rest.split_last_chunk::<9>() {
+            Some((target, version)) if version.starts_with(b" HTTP/") => (target, &version[..]),
+            _ => rest.split_at(memchr::memchr(b' ', rest).unwrap_or(rest.len())),
         };
-        if !is_method(method) {
+        let has_version = version.starts_with(b" HTTP/") && !version.get(6..)?.contains(&b' ');
+        if !(version.is_empty() || has_version) || memchr::memchr(b' ', target).is_some() {
             return None;
         }
-        Some(Self { method: plain(method), target: Target::of_bytes(target)? })
+        Some(Self { method: method_of(method)?, target: Target::of_bytes(target)? })
     }
 
     fn into_owned(self) -> RequestLine<'static> {
@@ -74,11 +71,16 @@ impl<'a> RequestLine<'a> {
 }
 
 impl<'a> Target<'a> {
-    #[inline]
+    #[inline(always)]
     fn of_bytes(target: &'a [u8]) -> Option<Self> {
         if let [b'/', ..] = target {
             return Some(Self { host: None, path: plain(target) });
         }
+        Self::of_url(target)
+    }
+
+    #[cold]
+    fn of_url(target: &'a [u8]) -> Option<Self> {
         let rest = after_scheme(target)?;
         let end = rest.iter().position(|byte| matches!(byte, b'/' | b'?' | b'#')).unwrap_or(rest.len());
         let (host, path) = rest.split_at(end);
@@ -116,8 +118,18 @@ fn after_scheme(url: &[u8]) -> Option<&[u8]> {
     rest.strip_prefix(b"://").filter(|_| is_http)
 }
 
+/// A method as text. The usual ones need no check.
+#[inline(always)]
+fn method_of(bytes: &[u8]) -> Option<Cow<'_, str>> {
+    match bytes {
+        b"GET" => Some(Cow::Borrowed("GET")),
+        b"POST" => Some(Cow::Borrowed("POST")),
+        b"HEAD" => Some(Cow::Borrowed("HEAD")),
+        _ => is_method(bytes).then(|| plain(bytes)),
+    }
+}
+
 /// True if a text can be the method of a request with a path.
-#[inline]
 pub(super) fn is_method(text: &[u8]) -> bool {
     let is_token = |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte);
     !matches!(text, b"" | b"-" | b"CONNECT") && text.iter().all(is_token)

@@ -3,8 +3,8 @@
 //! ```text
 //!   18/Nov/2026:08:24:06 +0000          the date of the common log format
 //!   2026-11-18T08:24:06.120Z            RFC 3339; a space for the T, any fraction, any zone or none (then UTC)
-//!   1795076646  1795076646.120          seconds since 1970
-//!   1795076646120                       milliseconds, microseconds or nanoseconds, by magnitude
+//!   1794990246  1794990246.120          seconds since 1970
+//!   1794990246120                       milliseconds, microseconds or nanoseconds, by magnitude
 //! ```
 //!
 //! A log repeats the date of its previous line, except for the seconds. [`ClfDates`] remembers the last minute, so that
@@ -368,4 +368,183 @@ fn number(rest: &mut &[u8], n_digits: usize) -> Option<u64> {
 fn skip(rest: &mut &[u8], bytes: &[u8]) -> Option<()> {
     let (first, after) = rest.split_first()?;
     bytes.contains(first).then(|| *rest = after)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use ratewright_http::problem::iso;
+
+    fn micros(text: &str) -> Result<u64, LineError> {
+        parse(text.as_bytes()).map(|time| time.at.as_micros())
+    }
+
+    #[track_caller]
+    fn check(text: &str, expected: &str) {
+        let time = parse(text.as_bytes()).map(|time| iso(time.at));
+        assert_eq!(time.as_deref(), Ok(expected), "{text}");
+    }
+
+    #[test]
+    fn every_day_from_1970_to_2200_is_read_in_every_notation() {
+        let mut dates = ClfDates::default();
+        for day in 0..END / DAY {
+            let at = Timestamp::from_micros(day * DAY + (day % 86_400) * SECOND);
+            let text = iso(at);
+            let time = LogTime { at, is_whole_second: false };
+            assert_eq!(parse(text.as_bytes()), Ok(time), "{text}");
+            let (date, time_of_day) = text.split_once('T').unwrap();
+            let [year, month, day]: [&str; 3] = date.split('-').collect::<Vec<_>>().try_into().unwrap();
+            let month = str::from_utf8(MONTHS[month.parse::<usize>().unwrap() - 1]).unwrap();
+            let clf = format!("{day}/{month}/{year}:{} +0000", time_of_day.strip_suffix(".000Z").unwrap());
+            let time = LogTime { at, is_whole_second: true };
+            assert_eq!(parse(clf.as_bytes()), Ok(time), "{clf}");
+            assert_eq!(dates.parse(clf.as_bytes().try_into().unwrap()), Ok(time), "{clf}");
+            let seconds = (at.as_micros() / SECOND).to_string();
+            assert_eq!(parse(seconds.as_bytes()), Ok(time), "{seconds}");
+        }
+        assert_eq!(days_since_1970(2201, 1, 1) * DAY, END);
+    }
+
+    #[test]
+    fn dates_are_read_in_their_zone() {
+        check("2026-11-18T08:24:06Z", "2026-11-18T08:24:06.000Z");
+        check("2026-11-18 08:24:06", "2026-11-18T08:24:06.000Z");
+        check("2026-11-18t08:24:06,12z", "2026-11-18T08:24:06.120Z");
+        check("2026-11-18T09:24:06.123456789+01:00", "2026-11-18T08:24:06.123Z");
+        check("2026-11-18T09:24:06 +0100", "2026-11-18T08:24:06.000Z");
+        check("2026-11-18T09:24:06+01", "2026-11-18T08:24:06.000Z");
+        check("2026-11-17T23:54:06-08:30", "2026-11-18T08:24:06.000Z");
+        check("18/Nov/2026:08:24:06 +0000", "2026-11-18T08:24:06.000Z");
+        check("18/nov/2026:08:24:06.5 -0030", "2026-11-18T08:54:06.500Z");
+        check("31/Dec/2016:23:59:60 +0000", "2016-12-31T23:59:59.000Z");
+        check("2016-12-31T23:59:60.5Z", "2016-12-31T23:59:59.999Z");
+        check("2024-02-29T00:00:00Z", "2024-02-29T00:00:00.000Z");
+    }
+
+    #[test]
+    fn the_magnitude_of_a_number_tells_its_unit() {
+        for text in [
+            "1794990246.123456",
+            "1794990246.123456999",
+            "1.794990246123456e9",
+            "1794990246123.456",
+            "1794990246123456",
+            "1794990246123456789",
+        ] {
+            assert_eq!(micros(text), Ok(1_794_990_246_123_456), "{text}");
+            assert!(!parse(text.as_bytes()).unwrap().is_whole_second, "{text}");
+        }
+        for text in ["1794990246", "1.794990246e9", "17949902460E-1"] {
+            assert_eq!(micros(text).map(|micros| micros / SECOND), Ok(1_794_990_246), "{text}");
+        }
+        assert!(parse(b"1794990246").unwrap().is_whole_second);
+        assert!(!parse(b"1794990246.0").unwrap().is_whole_second);
+        assert_eq!(micros("0"), Ok(0));
+        assert_eq!(micros(&format!("0.{}1", "0".repeat(10_000))), Ok(0));
+    }
+
+    #[test]
+    fn other_texts_are_not_times() {
+        for text in [
+            "",
+            "-",
+            "x",
+            "1.",
+            ".5",
+            "-1",
+            "+1",
+            "1e",
+            "1e99999",
+            "0x10",
+            "1_000",
+            "NaN",
+            "1.5.5",
+            "2026-11-18",
+            "2026-11-18T08:24",
+            "2026-11-18T08:24:06.",
+            "2026-11-18T08:24:06.Z",
+            "2026-11-18T08:24:06X",
+            "2026-11-18T08:24:06+1",
+            "2026-11-18T08:24:06+01:",
+            "2026-11-18T08:24:06+24:00",
+            "18/Xyz/2026:08:24:06 +0000",
+            "18/Nov/26:08:24:06 +0000",
+            "2026-1-18T08:24:06Z",
+        ] {
+            assert_eq!(micros(text), Err(INVALID), "{text}");
+        }
+        for text in [
+            "2026-02-29T00:00:00Z",
+            "2100-02-29T00:00:00Z",
+            "2026-04-31T00:00:00Z",
+            "2026-00-01T00:00:00Z",
+            "2026-13-01T00:00:00Z",
+            "2026-01-00T00:00:00Z",
+            "2026-01-01T24:00:00Z",
+            "2026-01-01T00:60:00Z",
+            "2026-01-01T00:00:61Z",
+            "00/Nov/2026:08:24:06 +0000",
+        ] {
+            assert_eq!(micros(text), Err(NO_SUCH_DAY), "{text}");
+        }
+        for text in [
+            "1969-12-31T23:59:59Z",
+            "1970-01-01T00:00:00+00:01",
+            "2201-01-01T00:00:00Z",
+            "2200-12-31T23:59:59-00:01",
+            "7289654400",
+            "1e30",
+            "1e9999",
+            "99999999999999999999999999",
+        ] {
+            assert_eq!(micros(text), Err(OUT_OF_RANGE), "{text}");
+        }
+        assert_eq!(micros(&"1".repeat(10_000)), Err(INVALID));
+    }
+
+    #[test]
+    fn durations_are_numbers_or_texts_with_units() {
+        let read = |text: &str| duration(text.as_bytes(), DurationUnit::Seconds).ok();
+        assert_eq!(read("0.000929675"), Some(929));
+        assert_eq!(read("9.29e-4"), Some(929));
+        assert_eq!(read("2"), Some(2_000_000));
+        assert_eq!(read("1500000"), Some(1_500));
+        assert_eq!(read("1.5ms"), Some(1_500));
+        assert_eq!(read("1h1m2.5s"), Some(3_662_500_000));
+        assert_eq!(read("250\u{b5}s"), Some(250));
+        assert_eq!(read("999ns"), Some(0));
+        for text in ["", "ms", "1x", "1.5.5ms", "-1ms", "1ms2", "99999999999999999999h"] {
+            assert_eq!(read(text), None, "{text}");
+        }
+        assert_eq!(duration(b"55321", DurationUnit::Nanos), Ok(55));
+    }
+
+    /// Dates close to each other, some of them invalid.
+    fn dates() -> impl Strategy<Value = String> {
+        let parts = (17..19_u32, 8..10_u32, 23..25_u32, 0..62_u32, 0..4_usize);
+        parts.prop_map(|(day, hour, minute, second, zone)| {
+            let zone = [" +0000", " +0100", " -0030", " 00000"][zone];
+            format!("{day}/Nov/2026:{hour:02}:{minute:02}:{second:02}{zone}")
+        })
+    }
+
+    proptest! {
+        /// Remembering a minute changes no result.
+        #[test]
+        fn a_date_does_not_depend_on_the_dates_before_it(texts in prop::collection::vec(dates(), 1..50)) {
+            let mut dates = ClfDates::default();
+            for text in texts {
+                let date = text.as_bytes().try_into().unwrap();
+                prop_assert_eq!(dates.parse(date), clf(text.as_bytes()), "{}", text);
+            }
+        }
+
+        #[test]
+        fn any_bytes_are_a_time_in_range_or_an_error(text in prop::collection::vec(any::<u8>(), 0..40)) {
+            prop_assert!(parse(&text).is_ok_and(|time| time.at.as_micros() < END) || parse(&text).is_err());
+            let _ = duration(&text, DurationUnit::Seconds);
+        }
+    }
 }

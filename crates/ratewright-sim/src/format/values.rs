@@ -53,6 +53,7 @@ impl<'a> RecordBuilder<'a> {
             Field::RequestBytes => self.record.request_bytes = size(&value)?,
             Field::Denied => self.is_denied = Some(truth(&value)?),
             Field::Policy => self.policy = Some(plain_text(value)),
+            Field::Attribute(name) if self.record.attributes.iter().any(|(known, _)| known == name) => {}
             Field::Attribute(name) => self.add_attribute(name.clone(), value),
             Field::Headers => {}
         }

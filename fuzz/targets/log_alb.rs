@@ -1,0 +1,9 @@
+//! Lines of an AWS Application Load Balancer.
+#![no_main]
+
+use ratewright_sim::Format;
+
+#[path = "../log_law.rs"]
+mod log_law;
+
+libfuzzer_sys::fuzz_target!(|log: &[u8]| log_law::check(&Format::Alb, false, log));
