@@ -1,6 +1,6 @@
 # The words that people and CI use. `make test` is the whole gate.
 
-.PHONY: run test test-all chaos scaling lint docs deny deps bench-authorize bench-memory bench-policies bench-redis bench-api bench-gateway bench-grpc bench-client bench-tower footprint package publishable deb dist mutants fuzz
+.PHONY: run test test-all chaos scaling lint docs deny deps bench-authorize bench-memory bench-policies bench-redis bench-api bench-gateway bench-grpc bench-client bench-simulate bench-tower footprint package publishable deb dist mutants fuzz
 
 run: ## run Ratewright on its defaults
 	cargo run --release
@@ -42,7 +42,8 @@ lint: ## formatting, and clippy without warnings
 
 # Every crate that is published, each after those that it needs.
 PUBLISHED = ratewright-core ratewright-telemetry ratewright-store ratewright-http ratewright-rls-rules ratewright-config \
-	ratewright-listen ratewright-rls ratewright-server ratewright-tower ratewright-gateway ratewright-client ratewright
+	ratewright-listen ratewright-rls ratewright-server ratewright-sim ratewright-tower ratewright-gateway ratewright-client \
+	ratewright
 
 package: ## all crates as they would be published, without building them; `make publishable` builds each alone
 	cargo publish --dry-run --quiet --allow-dirty --no-verify $(PUBLISHED:%=--package %)
@@ -84,6 +85,10 @@ bench-client: deps-client ## CPU and instructions that the retry clients add to 
 	cargo run --release --quiet --package ratewright-bench -- client
 	./.ci/node npm run --silent build
 	./.ci/node npm run --silent bench
+
+bench-simulate: deps-simulate ## CPU of a line in `ratewright simulate`, against goaccess; memory with 10 million clients
+	cargo build --release --quiet --package ratewright
+	cargo run --release --quiet --package ratewright-bench -- simulate
 
 bench-tower: deps-bench ## CPU of a request under the layer for axum, against tower_governor
 	cargo build --release --quiet --manifest-path bench/tower/Cargo.toml --target-dir bench/tower/target
@@ -139,6 +144,10 @@ deps-deb: # what the Debian package is made and tested with
 .PHONY: deps-bench
 deps-bench:
 	@./.ci/install wrk:wrk nginx:nginx
+
+.PHONY: deps-simulate
+deps-simulate:
+	@./.ci/install goaccess:goaccess
 
 .PHONY: deps-client
 deps-client:

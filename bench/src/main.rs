@@ -16,13 +16,14 @@ mod openloop;
 mod policies;
 mod redis;
 mod rounds;
+mod simulate;
 mod tower;
 mod worst;
 
 use std::process::ExitCode;
 
 const USAGE: &str = "usage: ratewright-bench \
-    memory | policies | redis [LIMITADOR-PEER] | redis-worst | api | authorize | client | footprint | gateway [peers] | grpc [THROTTLECRAB-SERVER] | tower TOWER-PEER";
+    memory | policies | redis [LIMITADOR-PEER] | redis-worst | api | authorize | client | footprint | gateway [peers] | grpc [THROTTLECRAB-SERVER] | simulate | tower TOWER-PEER";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -49,6 +50,7 @@ fn run(arguments: &[&str]) -> Result<(), String> {
         ["client-play", side, calls] => client::play(side == "ours", calls.parse().unwrap_or(1)),
         ["footprint"] => return footprint::run(),
         ["gateway", ref only @ ..] => return gateway::run(only.first().copied()),
+        ["simulate"] => return simulate::run(),
         ["tower", servers] => tower::run(servers),
         ["grpc", ref peer @ ..] => return grpc::run(peer.first().copied()),
         ["constant"] => api::serve_constant(),

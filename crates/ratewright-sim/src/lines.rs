@@ -21,6 +21,8 @@ pub(crate) struct Lines {
     /// Lines so far.
     n_lines: u64,
     is_at_end: bool,
+    /// An error of the last read that was not returned yet: the lines before it come first.
+    failed: Option<io::Error>,
 }
 
 /// One line.
@@ -38,13 +40,19 @@ impl Lines {
     /// The lines of a log. More than `n_bytes_max` bytes are an error.
     pub(crate) fn new(log: Box<dyn Read>, n_bytes_max: u64) -> Self {
         let buffer = vec![0; BUFFER].into_boxed_slice();
-        Self { log, buffer, start: 0, end: 0, n_bytes_left: n_bytes_max, n_lines: 0, is_at_end: false }
+        Self { log, buffer, start: 0, end: 0, n_bytes_left: n_bytes_max, n_lines: 0, is_at_end: false, failed: None }
     }
 
-    /// The beginning of the log, up to [`BUFFER`] bytes, without consuming it.
+    /// The beginning of the log, up to [`BUFFER`] bytes, without consuming it. An error behind it is returned after its lines.
     pub(crate) fn peek(&mut self) -> io::Result<&[u8]> {
         while !self.is_at_end && self.end - self.start < LINE_MAX {
-            self.fill()?;
+            if let Err(error) = self.fill() {
+                if self.start == self.end {
+                    return Err(error);
+                }
+                self.failed = Some(error);
+                break;
+            }
         }
         Ok(&self.buffer[self.start..self.end])
     }
@@ -110,6 +118,10 @@ impl Lines {
 
     /// Reads more bytes behind those that are there.
     fn fill(&mut self) -> io::Result<()> {
+        if let Some(error) = self.failed.take() {
+            self.is_at_end = true;
+            return Err(error);
+        }
         if self.start > LINE_MAX {
             self.buffer.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);

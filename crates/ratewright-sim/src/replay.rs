@@ -80,8 +80,10 @@ pub(crate) struct Replay {
 pub(crate) enum Outcome {
     Allowed,
     Denied,
+    /// It is allowed because no policy applies: it is exempt, or not covered.
+    Uncovered,
     /// The gateway rejects it before it asks the limiter: there is no route, or its path is ambiguous.
-    NotLimited,
+    Rejected,
 }
 
 /// Counts the requests of all policies of a file.
@@ -127,13 +129,13 @@ impl Replay {
         self.clock.set(at);
         let mut facts = identity::facts(record, address, &self.identity, &self.needs);
         if facts.problem(&self.identity).is_some() {
-            return Outcome::NotLimited;
+            return Outcome::Rejected;
         }
         let mut named: SmallVec<[&str; 4]> = SmallVec::new();
         if let Some(routes) = &self.routes {
             let Some((route, policies)) = identity::route(record, &facts, routes.as_ref(), &self.identity)
             else {
-                return Outcome::NotLimited;
+                return Outcome::Rejected;
             };
             facts.set(AttributeName::Route, route);
             named.extend(policies.iter().map(String::as_str));
@@ -147,6 +149,7 @@ impl Replay {
         };
         let mut decision = ready(self.limiter.decide(&query));
         let outcome = match decision.verdict() {
+            Verdict::Allow if decision.standings().next().is_none() => Outcome::Uncovered,
             Verdict::Allow => Outcome::Allowed,
             Verdict::Deny => Outcome::Denied,
         };

@@ -78,7 +78,8 @@ struct Totals {
     n_requests: u64,
     n_allowed: u64,
     n_denied: u64,
-    n_not_limited: u64,
+    n_uncovered: u64,
+    n_rejected: u64,
     n_without_address: u64,
     n_from_proxies: u64,
     n_logged_429: u64,
@@ -174,7 +175,8 @@ impl Totals {
             n_requests: 0,
             n_allowed: 0,
             n_denied: 0,
-            n_not_limited: 0,
+            n_uncovered: 0,
+            n_rejected: 0,
             n_without_address: 0,
             n_from_proxies: 0,
             n_logged_429: 0,
@@ -201,7 +203,8 @@ impl Totals {
         self.n_requests += 1;
         self.n_denied += u64::from(is_denied);
         self.n_allowed += u64::from(!is_denied);
-        self.n_not_limited += u64::from(outcome == Outcome::NotLimited);
+        self.n_uncovered += u64::from(outcome == Outcome::Uncovered);
+        self.n_rejected += u64::from(outcome == Outcome::Rejected);
         self.n_logged_429 += u64::from(record.status == Some(429));
         self.has_whole_seconds |= record.is_whole_second;
         let period = self.period.get_or_insert(Period { from: at, to: at });
@@ -267,10 +270,16 @@ impl Totals {
                     .to_owned(),
             );
         }
-        if self.n_not_limited > 0 {
+        if self.n_uncovered > 0 {
+            notes.push(format!(
+                "no policy applied to {} requests: they are exempt (the section exempt), or no policy covers them",
+                self.n_uncovered
+            ));
+        }
+        if self.n_rejected > 0 {
             notes.push(format!(
                 "{} requests have no route or an ambiguous path: the gateway rejects them before any limit, so they count as allowed",
-                self.n_not_limited
+                self.n_rejected
             ));
         }
         if self.n_without_address > 0 {

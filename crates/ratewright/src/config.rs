@@ -255,7 +255,10 @@ impl Config {
 
     /// The configuration of this source, for commands that serve nothing. Files that it names are not read: certificates and keys may be on
     /// another machine.
-    pub(crate) fn read_alone(source: &Source, environment: Environment<'_>) -> Result<Self, Vec<ConfigError>> {
+    pub(crate) fn read_alone(
+        source: &Source,
+        environment: Environment<'_>,
+    ) -> Result<Self, Vec<ConfigError>> {
         let Fingerprint { files, .. } = Fingerprint::default().again(source)?;
         Self::of_elsewhere(files, environment)
     }

@@ -65,11 +65,7 @@ impl LogFiles {
 }
 
 /// A log, and its size if it has one.
-fn open(
-    path: &Path,
-    format: Option<Format>,
-    n_read: &Arc<AtomicU64>,
-) -> anyhow::Result<(Log, Option<u64>)> {
+fn open(path: &Path, format: Option<Format>, n_read: &Arc<AtomicU64>) -> anyhow::Result<(Log, Option<u64>)> {
     let counted = |log| CountedRead { log, n_read: Arc::clone(n_read) };
     if path == Path::new(STDIN) {
         return Ok((Log::once("standard input", format, counted(io::stdin())), None));
@@ -105,7 +101,8 @@ impl<R: Read> Read for CountedRead<R> {
 impl Progress {
     fn new(n_read: Arc<AtomicU64>, n_all: Option<u64>) -> Self {
         let now = Instant::now();
-        let terminal = io::stderr().is_terminal().then_some(Terminal { began_at: now, shown_at: now, width: 0 });
+        let terminal =
+            io::stderr().is_terminal().then_some(Terminal { began_at: now, shown_at: now, width: 0 });
         Self { n_read, n_all, terminal }
     }
 
@@ -154,7 +151,8 @@ fn line(n_lines: u64, n_read: u64, n_all: Option<u64>, elapsed: Duration) -> Str
     let n_read = n_read.min(n_all);
     let n_full = usize::try_from(n_read * WIDTH / n_all).unwrap_or(0);
     let bar = format!("{}{}", "#".repeat(n_full), "-".repeat(usize::try_from(WIDTH).unwrap_or(0) - n_full));
-    let left = if n_read == 0 { 0 } else { u128::from(millis) * u128::from(n_all - n_read) / u128::from(n_read) };
+    let left =
+        if n_read == 0 { 0 } else { u128::from(millis) * u128::from(n_all - n_read) / u128::from(n_read) };
     format!("[{bar}] {:3} %  {counts}  {} s left", n_read * 100 / n_all, left.div_ceil(1_000))
 }
 
@@ -174,8 +172,14 @@ mod tests {
     #[test]
     fn the_progress_has_share_rate_and_time_left() {
         let show = |n_read, n_all| line(1_234_567, n_read, n_all, Duration::from_secs(2));
-        assert_eq!(show(250, Some(1_000)), "[######------------------]  25 %  1.2 M lines  617 k lines/s  6 s left");
-        assert_eq!(show(2_000, Some(1_000)), "[########################] 100 %  1.2 M lines  617 k lines/s  0 s left");
+        assert_eq!(
+            show(250, Some(1_000)),
+            "[######------------------]  25 %  1.2 M lines  617 k lines/s  6 s left"
+        );
+        assert_eq!(
+            show(2_000, Some(1_000)),
+            "[########################] 100 %  1.2 M lines  617 k lines/s  0 s left"
+        );
         assert_eq!(show(5_000_000, None), "1.2 M lines  617 k lines/s  5 MB");
         assert_eq!(line(9, 0, Some(0), Duration::ZERO), "9 lines  9000 lines/s  0 MB");
     }

@@ -116,7 +116,9 @@ pub(crate) fn policy_file(
         notes.push("rules for Envoy were not simulated: a log does not have descriptors".to_owned());
     }
     let routes = config.gateway.routes;
-    let is_routed = |policy: &Policy| routes.iter().any(|(_, route)| route.policies.iter().any(|name| name == policy.name()));
+    let is_routed = |policy: &Policy| {
+        routes.iter().any(|(_, route)| route.policies.iter().any(|name| name == policy.name()))
+    };
     // Policies of ad hoc keys and of Envoy apply only to requests that name them.
     let is_simulated = |policy: &&Policy| *policy.selector() != Selector::Named || is_routed(policy);
     let policies = config.policies.iter().filter(is_simulated).cloned().collect();

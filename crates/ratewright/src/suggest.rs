@@ -68,7 +68,9 @@ fn policy_file(args: &SuggestArgs) -> Result<PolicyFile, CommandError> {
         CommandError::Other(anyhow!("{}", texts.join("; ")))
     })?;
     let policies = config.policies.iter().filter(|policy| policy.name() == NAME).cloned().collect();
-    let mut file = PolicyFile::new("options", Policies::new(policies)?);
+    // The default exemptions hold for the suggested policy too.
+    let policies = Policies::new(policies)?.with_exempt(config.policies.exempt().to_vec());
+    let mut file = PolicyFile::new("options", policies);
     if let Some(path) = &args.config {
         let (with_clients, _) = simulate::policy_file(path, None)?;
         file.identity = with_clients.identity;
@@ -81,7 +83,8 @@ fn policy_file(args: &SuggestArgs) -> Result<PolicyFile, CommandError> {
 fn policy(args: &SuggestArgs, rate: &str, burst: NonZeroU32) -> String {
     // JSON is YAML; it quotes what needs quotes.
     let list = |texts: &[String]| serde_json::json!(texts).to_string();
-    let by: Vec<String> = args.by.split(',').map(|name| name.trim().to_owned()).filter(|name| !name.is_empty()).collect();
+    let by: Vec<String> =
+        args.by.split(',').map(|name| name.trim().to_owned()).filter(|name| !name.is_empty()).collect();
     let mut text = format!("policies:\n  - name: {NAME}\n");
     match by.as_slice() {
         [] => {}

@@ -1,0 +1,174 @@
+//! A simulated history is what the engine decides when it is driven by hand.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+
+use proptest::prelude::*;
+use ratewright_core::query::{Attribute, AttributeName};
+use ratewright_core::{Limiter, ManualClock, Query, Quota, Timestamp, Verdict};
+use ratewright_sim::{Format, Settings};
+use ratewright_store::{KeyedLimiter, MemoryStore};
+
+use crate::{json_format, json_line, log, policies, simulate, simulate_with};
+
+/// Files with every algorithm, several quotas, shadow, groups, costs and counted responses.
+const FILES: [&str; 6] = [
+    "policies: [{name: a, by: ip, quota: {rate: 2/s, burst: 3}}]",
+    "policies: [{name: a, by: ip, quota: [{rate: 2/s, burst: 2}, {name: minute, rate: 5/min}]}, {name: b, quota: {rate: 4/s}}]",
+    "policies: [{name: a, by: ip, when: {path: '/a/**'}, quota: {rate: 3/s, algorithm: sliding_window}}, \
+     {name: b, by: [ip, path], mode: shadow, quota: {rate: 1/s, algorithm: fixed_window}}]",
+    "policies: [{name: a, by: ip, when: {method: POST}, group: g, quota: {rate: 1/s, algorithm: sliding_window_counter}}, \
+     {name: b, by: ip, group: g, quota: {rate: 9/s}}]",
+    "policies: [{name: a, by: ip, count: {status: [500-599]}, quota: {rate: 1/min, burst: 2}}]",
+    "policies: [{name: a, by: ip, cost: {POST: 3, default: 1}, quota: {rate: 3/s, burst: 6, algorithm: leaky_bucket}}]",
+];
+
+const PATHS: [&str; 3] = ["/a/x", "/b", "/health"];
+const METHODS: [&str; 2] = ["GET", "POST"];
+
+#[derive(Clone, Debug)]
+struct Visit {
+    step: u64,
+    ip: u8,
+    path: &'static str,
+    method: &'static str,
+    status: u16,
+}
+
+fn visits() -> impl Strategy<Value = Vec<Visit>> {
+    let step = prop_oneof![Just(0), 0u64..400_000, 0u64..5_000_000];
+    let visit = (
+        step,
+        0u8..4,
+        prop::sample::select(&PATHS[..]),
+        prop::sample::select(&METHODS[..]),
+        prop::sample::select(vec![200, 500]),
+    );
+    let visit = visit.prop_map(|(step, ip, path, method, status)| Visit { step, ip, path, method, status });
+    prop::collection::vec(visit, 0..120)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    /// Every request gets the decision that the engine gives it, in the log's own time.
+    #[test]
+    fn a_simulation_equals_the_engine_driven_by_hand(file in prop::sample::select(&FILES[..]), visits in visits()) {
+        let mut at = 1_700_000_000_000_000;
+        let visits: Vec<_> = visits.into_iter().map(|visit| { at += visit.step; (at, visit) }).collect();
+        let text: String = visits.iter().map(|(at, visit)| {
+            json_line(*at, &format!("192.0.2.{}", visit.ip), visit.method, visit.path, visit.status)
+        }).collect();
+        let report = simulate(file, vec![log("log", json_format(), text)]);
+
+        let clock = ManualClock::default();
+        let limiter = Limiter::new(policies(file).policies, MemoryStore::new(clock.clone(), 1_000_000));
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let mut by_policy: BTreeMap<String, (u64, u64)> = BTreeMap::new();
+        let mut denied = 0;
+        for (at, visit) in &visits {
+            clock.set(Timestamp::from_micros(*at));
+            let ip = format!("192.0.2.{}", visit.ip);
+            let attributes = [
+                Attribute { name: AttributeName::Ip, value: &ip },
+                Attribute { name: AttributeName::Method, value: visit.method },
+                Attribute { name: AttributeName::Path, value: visit.path },
+            ];
+            let query = Query::new(&attributes);
+            let mut decision = runtime.block_on(limiter.decide(&query));
+            let mut seen: BTreeMap<&str, bool> = BTreeMap::new();
+            for (policy, _, standing) in decision.standings() {
+                *seen.entry(policy.name()).or_default() |= standing.is_over();
+            }
+            for (name, is_denied) in seen {
+                let counts = by_policy.entry(name.to_owned()).or_default();
+                counts.0 += 1;
+                counts.1 += u64::from(is_denied);
+            }
+            denied += u64::from(decision.verdict() == Verdict::Deny);
+            if decision.verdict() == Verdict::Allow {
+                runtime.block_on(limiter.refund_uncounted(&query, &mut decision, visit.status));
+            }
+        }
+        prop_assert_eq!((report.requests, report.denied), (visits.len() as u64, denied));
+        for policy in &report.policies {
+            let (requests, denied) = by_policy.get(&policy.policy).copied().unwrap_or_default();
+            prop_assert_eq!((policy.requests, policy.denied), (requests, denied), "{}", policy.policy);
+            prop_assert_eq!(policy.allowed, requests - denied);
+            prop_assert_eq!(policy.timeline.denied.iter().sum::<u64>(), denied);
+            prop_assert_eq!(policy.timeline.allowed.iter().sum::<u64>(), requests - denied);
+            if policy.by == ["ip"] {
+                prop_assert_eq!(policy.most_denied.iter().map(|client| client.denied).sum::<u64>(), denied);
+                prop_assert_eq!(policy.clients_denied, policy.most_denied.len() as u64);
+            }
+            prop_assert_eq!(policy.first_denial.is_some(), denied > 0);
+        }
+    }
+
+    /// The same, against the plain limiter without policies.
+    #[test]
+    fn one_policy_by_address_is_a_keyed_limiter(visits in visits()) {
+        let file = "{exempt: {paths: []}, policies: [{name: a, by: ip, quota: {rate: 2/s, burst: 3}}]}";
+        let clock = ManualClock::default();
+        let quota = Quota::per_second(2).with_burst(NonZeroU32::new(3).unwrap()).unwrap();
+        let limiter = KeyedLimiter::new(quota, clock.clone(), 1_000);
+        let (mut at, mut denied, mut text) = (1_700_000_000_000_000, 0, String::new());
+        for visit in visits {
+            at += visit.step;
+            clock.set(Timestamp::from_micros(at));
+            denied += u64::from(limiter.check(&visit.ip).is_err());
+            text += &json_line(at, &format!("192.0.2.{}", visit.ip), "GET", "/", 200);
+        }
+        prop_assert_eq!(simulate(file, vec![log("log", json_format(), text)]).denied, denied);
+    }
+}
+
+#[test]
+fn a_policy_that_is_off_or_in_shadow_is_enforced_when_asked() {
+    let file = "policies: [{name: a, by: ip, mode: shadow, quota: {rate: 1/min}}, {name: b, by: ip, mode: off, quota: {rate: 1/min}}]";
+    let text: String =
+        (0..5).map(|n| json_line(1_700_000_000_000_000 + n, "192.0.2.1", "GET", "/", 200)).collect();
+    let of = |enforce: &[&str]| {
+        let mut settings = Settings::default();
+        settings.enforce = enforce.iter().map(|name| (*name).to_owned()).collect();
+        let report = simulate_with(file, vec![log("log", json_format(), text.clone())], &settings);
+        let policies = report.policies.iter().map(|policy| (policy.mode, policy.denied)).collect::<Vec<_>>();
+        (report.denied, policies)
+    };
+    assert_eq!(of(&[]), (0, vec![("shadow", 4), ("off", 0)]));
+    assert_eq!(of(&["a"]), (4, vec![("enforce", 4), ("off", 0)]));
+    assert_eq!(of(&["b"]), (4, vec![("shadow", 4), ("enforce", 4)]));
+    assert_eq!(of(&["*"]), (4, vec![("enforce", 4), ("enforce", 4)]));
+}
+
+#[test]
+fn what_the_log_lacks_is_reported_and_not_guessed() {
+    let file = "policies: [{name: key, by: 'header:X-Api-Key', quota: {rate: 1/h}}, \
+        {name: free, group: g, by: ip, when: {'header:X-Tier': free}, quota: {rate: 1/h}}, \
+        {name: others, group: g, by: ip, quota: {rate: 1/h}}]";
+    let line = "192.0.2.1 - - [10/Feb/2026:08:20:11 +0000] \"GET / HTTP/1.1\" 200 1\n";
+    let logs = || vec![log("access.log", Format::Combined, line.repeat(3))];
+    let report = simulate(file, logs());
+    let shown: Vec<_> = report
+        .policies
+        .iter()
+        .map(|policy| (policy.is_simulated, policy.requests, policy.notes.join("; ")))
+        .collect();
+    assert_eq!(
+        shown,
+        [
+            (false, 0, "not simulated: the log does not have header:x-api-key; if no request has it, add --assume-absent header:x-api-key".to_owned()),
+            (false, 0, "not simulated: the log does not have header:x-tier; if no request has it, add --assume-absent header:x-tier".to_owned()),
+            (true, 3, "may apply to fewer requests than simulated: free comes first in its group, and was not simulated".to_owned()),
+        ]
+    );
+    let mut settings = Settings::default();
+    settings.assume_absent = vec![AttributeName::parse("header:X-Tier").unwrap()];
+    let report = simulate_with(file, logs(), &settings);
+    let shown: Vec<_> = report
+        .policies
+        .iter()
+        .map(|policy| (policy.is_simulated, policy.requests, policy.notes.len()))
+        .collect();
+    assert_eq!(shown, [(false, 0, 1), (true, 0, 0), (true, 3, 0)]);
+}
