@@ -725,6 +725,7 @@ fn mistakes_in_a_field_map_are_reported() {
         "time=a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a",
         expect![[r#"fields: "a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a" has more than 16 parts"#]],
     );
+    assert!("time=a,header:x\0=b".parse::<FieldMap>().is_err());
     assert_eq!(fields(" time = a ,, header:X-A = b=c "), fields("time=a,header:x-a=b=c"));
 }
 
@@ -747,13 +748,8 @@ fn a_format_tells_what_its_samples_have() {
         let format = format(name);
         let tells = names.iter().filter(|name| format.tells(&AttributeName::parse(name).unwrap()));
         let tells: Vec<&str> = tells.copied().collect();
-        writeln!(
-            text,
-            "{name}: {} {}",
-            tells.join(" "),
-            if format.tells_request_bytes() { "bytes" } else { "" }
-        )
-        .unwrap();
+        let bytes = if format.tells_request_bytes() { " bytes" } else { "" };
+        writeln!(text, "{name}: {}{bytes}", tells.join(" ")).unwrap();
         let Ok(Line::Request(record)) = format.parser().parse(sample.as_bytes()) else { panic!("{name}") };
         assert_eq!(record.request_bytes.is_some(), format.tells_request_bytes(), "{name}");
         assert_eq!(record.status.is_some(), format.tells_status(), "{name}");
@@ -770,13 +766,13 @@ fn a_format_tells_what_its_samples_have() {
         }
     }
     expect![[r#"
-        combined: ip user method path query:q header:user-agent 
-        ratewright: ip method path host route header:user-agent 
+        combined: ip user method path query:q header:user-agent
+        ratewright: ip method path host route header:user-agent
         envoy: ip method path host query:q header:user-agent bytes
         envoy-json: ip method path host query:q header:user-agent bytes
         traefik: ip user method path host query:q header:user-agent header:x bytes
         caddy: ip user method path host query:q header:user-agent header:x bytes
-        alb: ip method path host query:q header:user-agent 
+        alb: ip method path host query:q header:user-agent
         json: ip user method path host route query:q cookie:sid bytes
         csv: ip user method path host route query:q cookie:sid bytes
     "#]]
