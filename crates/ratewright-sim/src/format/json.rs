@@ -344,8 +344,8 @@ impl<'a> Visitor<'a> for HeadersVisitor {
     }
 }
 
-/// True if a key may be the start of a name. It compares only the first byte and the one after the key: most keys differ
-/// in these.
+/// True if a key may be the start of a name. It compares only the first byte and the one after the key: most keys
+/// differ in these.
 #[inline]
 fn is_start(key: &str, name: &str) -> bool {
     let (key, name) = (key.as_bytes(), name.as_bytes());

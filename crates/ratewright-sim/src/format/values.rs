@@ -60,8 +60,8 @@ impl<'a> RecordBuilder<'a> {
         Ok(())
     }
 
-    /// Adds a header, up to a maximum. Its name may have capitals. Caddy and Traefik write `REDACTED` in place of a secret:
-    /// the header is absent then.
+    /// Adds a header, up to a maximum. Its name may have capitals. If Caddy or Traefik wrote `REDACTED` in place of a
+    /// secret, the header is absent.
     pub(super) fn add_header(&mut self, name: &str, value: Cow<'a, str>) {
         let is_known = !matches!(&*value, "" | "REDACTED");
         if is_known && self.record.attributes.len() < Self::HEADERS_MAX {
