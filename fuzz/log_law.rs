@@ -6,10 +6,10 @@ use ratewright_sim::{Format, Line, Parser};
 /// The first microsecond of 2201.
 const TIME_END: u64 = 7_289_654_400_000_000;
 
-/// Checks the lines of a log. A format with a header line gets the first line of the log as such.
+/// Checks the lines of a log. The header line is the first that is not a comment.
 pub fn check(format: &Format, has_header: bool, log: &[u8]) {
     let mut lines = log.split(|byte| *byte == b'\n').take(64);
-    let header = if has_header { lines.next() } else { None };
+    let header = if has_header { lines.find(|line| !line.starts_with(b"#")) } else { None };
     let parser = || {
         let mut parser = format.parser();
         if let Some(header) = header {

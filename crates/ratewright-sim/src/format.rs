@@ -6,8 +6,8 @@
 //!   csv                                             columns ────────────────────┘
 //! ```
 //!
-//! Clients choose most of a line. A parser therefore expects any bytes: it reports a line that it cannot read, and never
-//! guesses.
+//! Clients choose most of a line. A parser therefore expects any bytes: it reports a line that it cannot read, and
+//! never guesses.
 //!
 //! # Laws
 //! - No line makes a parser panic, and the work for a line is proportional to its length.
@@ -191,8 +191,8 @@ impl Format {
         (n_requests > 0).then_some(format)
     }
 
-    /// True if a line is a request with what every line of this format has. Other logs in JSON have a time, a method and
-    /// a path too.
+    /// True if a line is a request with what every line of this format has. Other logs in JSON have a time, a method
+    /// and a path too.
     fn is_typical(&self, line: &Line<'_>) -> bool {
         match line {
             Line::Request(record) if *self == Self::Ratewright => {

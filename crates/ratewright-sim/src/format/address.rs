@@ -70,3 +70,40 @@ fn ipv6(text: &[u8]) -> Option<IpAddr> {
     let address: Ipv6Addr = str::from_utf8(text.get(..end)?).ok()?.parse().ok()?;
     Some(IpAddr::V6(address))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn addresses_are_read_with_ports_brackets_and_zones() {
+        let check = |text: &str, expected: Option<&str>| {
+            let address = parse_with_port(text.as_bytes()).map(|address| address.to_string());
+            assert_eq!(address.as_deref(), expected, "{text}");
+        };
+        check("203.0.113.7", Some("203.0.113.7"));
+        check("203.0.113.7:65535", Some("203.0.113.7"));
+        check("2001:db8::7", Some("2001:db8::7"));
+        check("[2001:db8::7]", Some("2001:db8::7"));
+        check("[fe80::1%eth0]:80", Some("fe80::1"));
+        check("::ffff:203.0.113.7", Some("::ffff:203.0.113.7"));
+        for text in
+            ["", "-", "localhost", "[", "[]", "1.2.3", "1.2.3.4.5", "01.2.3.4", "1.2.3.4:", "1.2.3.4,5.6.7.8"]
+        {
+            check(text, None);
+        }
+        let before_port = |text: &str| parse_before_port(text.as_bytes()).map(|address| address.to_string());
+        assert_eq!(before_port("2001:db8::7:2817").as_deref(), Some("2001:db8::7"));
+        assert_eq!(before_port("[2001:db8::7]:2817").as_deref(), Some("2001:db8::7"));
+        assert_eq!(before_port("203.0.113.7:1").as_deref(), Some("203.0.113.7"));
+        assert_eq!(before_port("-"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn an_ipv4_address_is_read_as_the_standard_library_does(text in "[0-9.]{0,16}|([0-9]{1,3}\\.){3}[0-9]{1,3}") {
+            prop_assert_eq!(ipv4(text.as_bytes()), text.parse().ok());
+        }
+    }
+}

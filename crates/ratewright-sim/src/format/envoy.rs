@@ -8,8 +8,8 @@
 //! Istio adds three texts after the flags (one of them in quotes), and six words at the end; the fourth of these is the
 //! address of the client.
 //!
-//! Envoy does not escape quotes. Of the quoted texts only the user agent is usually free text, so the texts after it are
-//! counted from the end.
+//! Envoy does not escape quotes. Of the quoted texts only the user agent is usually free text, so the texts after it
+//! are counted from the end.
 
 use std::borrow::Cow;
 

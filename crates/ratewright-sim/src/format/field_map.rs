@@ -192,6 +192,9 @@ impl Field {
         if let Some((_, field)) = KNOWN.iter().find(|(known, _)| *known == name) {
             return Some(field.clone());
         }
+        if name.contains(|char: char| char.is_ascii_control()) {
+            return None;
+        }
         match AttributeName::parse(name)? {
             AttributeName::Header(name) => Some(Self::Attribute(AttributeName::Header(Cow::Owned(name)))),
             AttributeName::Cookie(name) => Some(Self::Attribute(AttributeName::Cookie(Cow::Owned(name)))),

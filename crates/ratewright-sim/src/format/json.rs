@@ -297,7 +297,7 @@ fn texts(json: &str) -> Result<Vec<&str>, LineError> {
     Ok(list.into_iter().map(RawValue::get).filter(|json| json.starts_with('"')).collect())
 }
 
-/// Adds the headers of an object: `{"Accept":["*/*"]}`. Caddy hides credentials; these headers are absent.
+/// Adds the headers of an object: `{"Accept":["*/*"]}`.
 fn add_headers<'a>(builder: &mut RecordBuilder<'a>, json: &'a str) -> Result<(), LineError> {
     if !json.starts_with('{') {
         return Ok(());
@@ -306,7 +306,7 @@ fn add_headers<'a>(builder: &mut RecordBuilder<'a>, json: &'a str) -> Result<(),
     for (name, json) in headers {
         let values = if json.starts_with('[') { texts(json)? } else { vec![json] };
         for json in values {
-            if let Some(value) = scalar(json)?.filter(|value| value != "REDACTED") {
+            if let Some(value) = scalar(json)? {
                 builder.add_header(&name, value);
             }
         }
@@ -344,8 +344,8 @@ impl<'a> Visitor<'a> for HeadersVisitor {
     }
 }
 
-/// True if a key may be the start of a name. It compares only the first byte and the one after the key: most keys differ
-/// in these.
+/// True if a key may be the start of a name. It compares only the first byte and the one after the key: most keys
+/// differ in these.
 #[inline]
 fn is_start(key: &str, name: &str) -> bool {
     let (key, name) = (key.as_bytes(), name.as_bytes());

@@ -9,8 +9,8 @@
 //! character, becomes `%XX`: different texts stay different, and a NUL, which marks unreadable attributes in the
 //! engine, never appears.
 //!
-//! Functions on the way of a plain text are always inlined: a `Cow` that passes through memory costs more than the check
-//! of its bytes.
+//! Functions on the way of a plain text are always inlined: a `Cow` that passes through memory costs more than the
+//! check of its bytes.
 //!
 //! # Laws
 //! - A plain text is borrowed.

@@ -60,9 +60,11 @@ impl<'a> RecordBuilder<'a> {
         Ok(())
     }
 
-    /// Adds a header, up to a maximum. Its name may have capitals.
+    /// Adds a header, up to a maximum. Its name may have capitals. If Caddy or Traefik wrote `REDACTED` in place of a
+    /// secret, the header is absent.
     pub(super) fn add_header(&mut self, name: &str, value: Cow<'a, str>) {
-        if !value.is_empty() && self.record.attributes.len() < Self::HEADERS_MAX {
+        let is_known = !matches!(&*value, "" | "REDACTED");
+        if is_known && self.record.attributes.len() < Self::HEADERS_MAX {
             let name = Cow::Owned(name.to_ascii_lowercase());
             self.add_attribute(AttributeName::Header(plain_text(name)), value);
         }
