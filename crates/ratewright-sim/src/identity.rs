@@ -18,10 +18,14 @@ pub(crate) fn path_and_query(target: &str) -> (&str, &str) {
     target.split_once('?').unwrap_or((target, ""))
 }
 
-/// The client's address: as logged, or the one that the trusted proxies name.
+/// The client's address: as logged, or, if that is a trusted proxy's or none, the one that `X-Forwarded-For` names.
 pub(crate) fn address(record: &Record<'_>, rules: &IdentityRules) -> Option<IpAddr> {
-    let forwarded = || forwarded_address(record.forwarded_for.as_deref()?.as_bytes(), &rules.proxies);
-    record.address.map(|address| address.to_canonical()).or_else(forwarded)
+    let logged = record.address.map(|address| address.to_canonical());
+    let Some(forwarded_for) = &record.forwarded_for else { return logged };
+    match logged {
+        Some(address) if !rules.proxies.trust(address) => logged,
+        _ => forwarded_address(forwarded_for.as_bytes(), &rules.proxies).or(logged),
+    }
 }
 
 /// What is known about a logged request, of the attributes that policies need.

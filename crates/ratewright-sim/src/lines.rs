@@ -40,7 +40,16 @@ impl Lines {
     /// The lines of a log. More than `n_bytes_max` bytes are an error.
     pub(crate) fn new(log: Box<dyn Read>, n_bytes_max: u64) -> Self {
         let buffer = vec![0; BUFFER].into_boxed_slice();
-        Self { log, buffer, start: 0, end: 0, n_bytes_left: n_bytes_max, n_lines: 0, is_at_end: false, failed: None }
+        Self {
+            log,
+            buffer,
+            start: 0,
+            end: 0,
+            n_bytes_left: n_bytes_max,
+            n_lines: 0,
+            is_at_end: false,
+            failed: None,
+        }
     }
 
     /// The beginning of the log, up to [`BUFFER`] bytes, without consuming it. An error behind it is returned after its lines.

@@ -17,8 +17,7 @@ pub struct Record<'a> {
     pub is_whole_second: bool,
     /// The client's address, as logged.
     pub address: Option<IpAddr>,
-    /// `X-Forwarded-For`, if the line has it in place of the client's address. Its last entry is the address that
-    /// connected to the server.
+    /// `X-Forwarded-For`. Its last entry is the address that connected to the server.
     pub forwarded_for: Option<Cow<'a, str>>,
     /// The method.
     pub method: Cow<'a, str>,

@@ -257,6 +257,9 @@ impl Totals {
                 notes.push(format!("{} was read only in part: {error}", log.log));
             }
         }
+        if report.requests == 0 && report.not_requests > 0 {
+            notes.push("no line is a request; check --format".to_owned());
+        }
         if report.out_of_order > 0 {
             notes.push(format!(
                 "{} requests were not replayed: they are more than a minute earlier than a line before them; sort the log by time",

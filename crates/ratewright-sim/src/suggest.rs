@@ -158,8 +158,13 @@ fn add_notes(suggestion: &mut Suggestion, n_other: u64, has_whole_seconds: bool)
             notes.push(format!("{} was read only in part: {error}", log.log));
         }
     }
+    if suggestion.requests == 0 && suggestion.not_requests > 0 {
+        notes.push("no line is a request; check --format".to_owned());
+    }
     if n_other > 0 {
-        notes.push(format!("{n_other} other requests are not covered by the policy"));
+        notes.push(format!(
+            "{n_other} other requests were left out: they have another path or method, are exempt by default, or lack what --by counts"
+        ));
     }
     if suggestion.out_of_order > 0 {
         notes.push(format!(

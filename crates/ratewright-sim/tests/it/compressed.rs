@@ -55,7 +55,11 @@ fn a_log_that_ends_early_is_replayed_up_to_there_and_reported() {
     let mut random = 1_u64;
     let mut line = |n: u32| {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        format!("192.0.2.1 - - [10/Feb/2026:08:{:02}:{:02} +0000] \"GET /?{random} HTTP/1.1\" 200 1\n", n / 60, n % 60)
+        format!(
+            "192.0.2.1 - - [10/Feb/2026:08:{:02}:{:02} +0000] \"GET /?{random} HTTP/1.1\" 200 1\n",
+            n / 60,
+            n % 60
+        )
     };
     let text: String = (0..20_000).map(|n| line(n / 10)).collect();
     for compressed in [gzip(&text), zstd(&text)] {
