@@ -204,9 +204,9 @@ impl Format {
     }
 
     /// True if a log of this format can have this attribute.
-    pub fn tells(&self, name: &AttributeName<String>) -> bool {
+    pub fn has(&self, name: &AttributeName<String>) -> bool {
         if let Self::Json(fields) | Self::Csv(fields) = self {
-            return fields.tells(name);
+            return fields.has(name);
         }
         match name {
             AttributeName::Ip | AttributeName::Method | AttributeName::Path => true,
@@ -228,18 +228,18 @@ impl Format {
     }
 
     /// True if a log of this format has the size of a request's body.
-    pub fn tells_request_bytes(&self) -> bool {
+    pub fn has_request_bytes(&self) -> bool {
         match self {
             Self::Envoy | Self::EnvoyJson | Self::Traefik | Self::Caddy => true,
             Self::Combined | Self::Ratewright | Self::Alb => false,
-            Self::Json(fields) | Self::Csv(fields) => fields.has(|field| *field == Field::RequestBytes),
+            Self::Json(fields) | Self::Csv(fields) => fields.maps(|field| *field == Field::RequestBytes),
         }
     }
 
     /// True if a log of this format has the status of a response.
-    pub fn tells_status(&self) -> bool {
+    pub fn has_status(&self) -> bool {
         match self {
-            Self::Json(fields) | Self::Csv(fields) => fields.has(|field| *field == Field::Status),
+            Self::Json(fields) | Self::Csv(fields) => fields.maps(|field| *field == Field::Status),
             Self::Combined
             | Self::Ratewright
             | Self::Envoy

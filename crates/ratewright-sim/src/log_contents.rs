@@ -33,6 +33,8 @@ pub(crate) struct SimulatedPolicies {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PolicyNotes {
     pub(crate) is_simulated: bool,
+    /// Its mode, unless the simulation enforces it.
+    pub(crate) mode: Mode,
     pub(crate) texts: Vec<String>,
 }
 
@@ -41,7 +43,7 @@ impl LogContents<'_> {
     fn have(&self, name: &AttributeName<String>) -> bool {
         self.absent.contains(name)
             || (*name == AttributeName::Route && self.has_routes)
-            || self.formats.iter().all(|format| format.tells(name))
+            || self.formats.iter().all(|format| format.has(name))
     }
 
     /// What a policy needs and the logs lack.
@@ -61,11 +63,11 @@ impl LogContents<'_> {
         let names = names.chain(conditions.flat_map(Condition::attributes)).chain(cost);
         let mut lacking: BTreeSet<_> =
             names.filter(|name| !self.have(name)).map(ToString::to_string).collect();
-        let have = |tells: fn(&Format) -> bool| self.formats.iter().all(|format| tells(format));
-        if *policy.cost() == Cost::RequestBytes && !have(Format::tells_request_bytes) {
+        let have = |has: fn(&Format) -> bool| self.formats.iter().all(|format| has(format));
+        if *policy.cost() == Cost::RequestBytes && !have(Format::has_request_bytes) {
             lacking.insert("the size of the request body".to_owned());
         }
-        if !policy.count().is_everything() && !have(Format::tells_status) {
+        if !policy.count().is_everything() && !have(Format::has_status) {
             lacking.insert("the response status".to_owned());
         }
         lacking
@@ -74,14 +76,14 @@ impl LogContents<'_> {
     /// Why a policy cannot be simulated, if it cannot.
     fn obstacle(&self, policy: &Policy, is_routed: bool) -> Option<String> {
         if policy.mode() == Mode::Off {
-            return Some(format!("not simulated: its mode is off; add --enforce {}", policy.name()));
+            return Some(format!("its mode is off; add --enforce {}", policy.name()));
         }
         if *policy.selector() == Selector::Named && !is_routed {
-            return Some("not simulated: it applies only to requests that name it".to_owned());
+            return Some("it applies only to requests that name it".to_owned());
         }
         let lacking: Vec<_> = self.lacked_by(policy).into_iter().collect();
         (!lacking.is_empty()).then(|| {
-            let mut text = format!("not simulated: the log does not have {}", lacking.join(", "));
+            let mut text = format!("the log does not have {}", lacking.join(", "));
             if let Some(name) = lacking.iter().find(|name| AttributeName::parse(name).is_some()) {
                 text.push_str(&format!("; if no request has it, add --assume-absent {name}"));
             }
@@ -118,7 +120,7 @@ impl LogContents<'_> {
             if obstacle.is_some() && mode != Mode::Off && policy.group().is_some() {
                 left_out.push((group.to_owned(), policy.name().to_owned()));
             }
-            notes.push(PolicyNotes { is_simulated: obstacle.is_none(), texts });
+            notes.push(PolicyNotes { is_simulated: obstacle.is_none(), mode, texts });
             simulated.push(if obstacle.is_none() { policy } else { policy.with_mode(Mode::Off) });
         }
         let exempt = policies.exempt().iter().flat_map(Condition::attributes);

@@ -71,7 +71,7 @@ impl PolicyTally {
         let by = |part: &Part| part.names().map(ToString::to_string).collect::<Vec<_>>().join("|");
         PolicyReport {
             policy: policy.name().to_owned(),
-            mode: match policy.mode() {
+            mode: match notes.mode {
                 Mode::Enforce => "enforce",
                 Mode::Shadow => "shadow",
                 Mode::Off => "off",

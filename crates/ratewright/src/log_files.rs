@@ -100,7 +100,7 @@ impl<R: Read> Read for CountedRead<R> {
 
 impl Progress {
     fn new(n_read: Arc<AtomicU64>, n_all: Option<u64>) -> Self {
-        let now = Instant::now();
+        let now = now();
         let terminal =
             io::stderr().is_terminal().then_some(Terminal { began_at: now, shown_at: now, width: 0 });
         Self { n_read, n_all, terminal }

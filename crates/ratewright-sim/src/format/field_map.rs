@@ -129,26 +129,26 @@ impl FieldMap {
     pub const DEPTH_MAX: usize = 16;
 
     /// True if a log with these fields can have this attribute.
-    pub(super) fn tells(&self, name: &AttributeName<String>) -> bool {
+    pub(super) fn has(&self, name: &AttributeName<String>) -> bool {
         match name {
-            AttributeName::Ip => self.has(|field| matches!(field, Field::Ip | Field::ForwardedFor)),
-            AttributeName::User => self.has(|field| *field == Field::User),
-            AttributeName::Method => self.has(|field| *field == Field::Method),
-            AttributeName::Path => self.has(|field| *field == Field::Path),
-            AttributeName::Host => self.has(|field| *field == Field::Host),
-            AttributeName::Route => self.has(|field| *field == Field::Route),
+            AttributeName::Ip => self.maps(|field| matches!(field, Field::Ip | Field::ForwardedFor)),
+            AttributeName::User => self.maps(|field| *field == Field::User),
+            AttributeName::Method => self.maps(|field| *field == Field::Method),
+            AttributeName::Path => self.maps(|field| *field == Field::Path),
+            AttributeName::Host => self.maps(|field| *field == Field::Host),
+            AttributeName::Route => self.maps(|field| *field == Field::Route),
             AttributeName::Key => false,
             // A path comes with its query.
-            AttributeName::Param(_) => self.has(|field| *field == Field::Path || field.is_attribute(name)),
+            AttributeName::Param(_) => self.maps(|field| *field == Field::Path || field.is_attribute(name)),
             AttributeName::Header(_)
             | AttributeName::Cookie(_)
             | AttributeName::Claim(_)
-            | AttributeName::Named(_) => self.has(|field| field.is_attribute(name)),
+            | AttributeName::Named(_) => self.maps(|field| field.is_attribute(name)),
         }
     }
 
     /// True if a field holds this.
-    pub(super) fn has(&self, is_it: impl Fn(&Field) -> bool) -> bool {
+    pub(super) fn maps(&self, is_it: impl Fn(&Field) -> bool) -> bool {
         self.fields.iter().any(|(field, _)| is_it(field))
     }
 }
@@ -179,7 +179,7 @@ impl FromStr for FieldMap {
             fields.push((field, path.to_owned()));
         }
         let map = Self { fields };
-        if map.has(|field| *field == Field::Time) { Ok(map) } else { Err(FieldMapError::NoTime) }
+        if map.maps(|field| *field == Field::Time) { Ok(map) } else { Err(FieldMapError::NoTime) }
     }
 }
 

@@ -746,23 +746,23 @@ fn a_format_tells_what_its_samples_have() {
     let mut text = String::new();
     for (name, sample) in SAMPLES {
         let format = format(name);
-        let tells = names.iter().filter(|name| format.tells(&AttributeName::parse(name).unwrap()));
+        let tells = names.iter().filter(|name| format.has(&AttributeName::parse(name).unwrap()));
         let tells: Vec<&str> = tells.copied().collect();
-        let bytes = if format.tells_request_bytes() { " bytes" } else { "" };
+        let bytes = if format.has_request_bytes() { " bytes" } else { "" };
         writeln!(text, "{name}: {}{bytes}", tells.join(" ")).unwrap();
         let Ok(Line::Request(record)) = format.parser().parse(sample.as_bytes()) else { panic!("{name}") };
-        assert_eq!(record.request_bytes.is_some(), format.tells_request_bytes(), "{name}");
-        assert_eq!(record.status.is_some(), format.tells_status(), "{name}");
+        assert_eq!(record.request_bytes.is_some(), format.has_request_bytes(), "{name}");
+        assert_eq!(record.status.is_some(), format.has_status(), "{name}");
         for (has, told) in [
             (record.address.or(record.forwarded_for.map(|_| [0; 4].into())).is_some(), AttributeName::Ip),
             (record.user.is_some(), AttributeName::User),
             (record.host.is_some(), AttributeName::Host),
             (record.route.is_some(), AttributeName::Route),
         ] {
-            assert_eq!(has, format.tells(&told), "{name} {told}");
+            assert_eq!(has, format.has(&told), "{name} {told}");
         }
         for (attribute, _) in &record.attributes {
-            assert!(format.tells(&attribute.to_owned()), "{name} {attribute}");
+            assert!(format.has(&attribute.to_owned()), "{name} {attribute}");
         }
     }
     expect![[r#"
@@ -778,8 +778,8 @@ fn a_format_tells_what_its_samples_have() {
     "#]]
     .assert_eq(&text);
     let format = Format::Csv(fields("time=1"));
-    assert!(names.iter().all(|name| !format.tells(&AttributeName::parse(name).unwrap())));
-    assert!(!format.tells_status() && !format.tells_request_bytes());
+    assert!(names.iter().all(|name| !format.has(&AttributeName::parse(name).unwrap())));
+    assert!(!format.has_status() && !format.has_request_bytes());
 }
 
 #[test]

@@ -1,7 +1,8 @@
-//! The rates that are tried: whole numbers with at most two digits that are not zero, in the largest unit of time that fits.
+//! The rates that are tried: whole numbers per hour, minute or second, with at most two digits that are not zero. From 10/h on, a rate is at
+//! most a tenth larger than the one before.
 //!
 //! ```text
-//!   1/h 2/h … 59/h   1/min 2/min … 59/min   1/s 2/s … 99/s 100/s 110/s 120/s … 990/s 1000/s 1100/s …
+//!   1/h 2/h … 99/h 100/h 110/h … 590/h   10/min 11/min … 99/min 100/min 110/min … 590/min   10/s 11/s … 99/s 100/s 110/s …
 //! ```
 
 use std::num::NonZeroU32;
@@ -21,6 +22,14 @@ pub(super) struct Candidate {
 }
 
 impl Candidate {
+    /// True if the rate is at most `part / whole` of another one.
+    pub(super) fn is_at_most(&self, other: &Self, (part, whole): (u64, u64)) -> bool {
+        let product = |quota: &Quota, window: Micros, factor: u64| {
+            u128::from(quota.units()) * u128::from(window.as_micros()) * u128::from(factor)
+        };
+        product(&self.quota, other.quota.window(), whole) <= product(&other.quota, self.quota.window(), part)
+    }
+
     /// The rate, as a policy file writes it.
     pub(super) fn text(&self) -> String {
         self.quota.rate().to_string()
@@ -30,7 +39,10 @@ impl Candidate {
 /// All rates that are valid with this burst, the smallest first.
 pub(super) fn grid(burst: NonZeroU32) -> Vec<Candidate> {
     let per = |seconds: u64| move |units: u32| (units, Micros::from_secs(seconds));
-    let rates = (1..60).map(per(3_600)).chain((1..60).map(per(60))).chain(per_second().map(per(1)));
+    let from_10 =
+        |end: u32| two_digits().skip_while(|units| *units < 10).take_while(move |units| *units < end);
+    let per_hour = two_digits().take_while(|units| *units < 600).map(per(3_600));
+    let rates = per_hour.chain(from_10(600).map(per(60))).chain(from_10(PER_SECOND_MAX + 1).map(per(1)));
     let candidate = |(units, window): (u32, Micros)| {
         let rate = Rate::new(NonZeroU32::new(units)?, window).ok()?;
         Some(Candidate { quota: quota(rate, burst)? })
@@ -39,9 +51,9 @@ pub(super) fn grid(burst: NonZeroU32) -> Vec<Candidate> {
 }
 
 /// 1 to 99, 100 to 990 in steps of 10, and so on.
-fn per_second() -> impl Iterator<Item = u32> {
-    let mut step = 1;
-    let mut next = 1;
+fn two_digits() -> impl Iterator<Item = u32> {
+    let mut step = 1_u32;
+    let mut next = 1_u32;
     std::iter::from_fn(move || {
         let units = next;
         if units > PER_SECOND_MAX {
@@ -72,12 +84,13 @@ mod tests {
         }
         let texts: Vec<_> = candidates.iter().map(Candidate::text).collect();
         for (a, b) in [
-            ("59/h", "1/min"),
-            ("59/min", "1/s"),
+            ("9/h", "10/h"),
+            ("99/h", "100/h"),
+            ("590/h", "10/min"),
+            ("590/min", "10/s"),
             ("99/s", "100/s"),
             ("100/s", "110/s"),
             ("990/s", "1000/s"),
-            ("1000/s", "1100/s"),
         ] {
             let at = texts.iter().position(|text| text == a).unwrap();
             assert_eq!(texts[at + 1], b);

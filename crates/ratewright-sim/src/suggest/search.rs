@@ -1,6 +1,6 @@
 //! The search: token buckets of many rates side by side, in one pass over the events.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::num::NonZeroU32;
 
@@ -38,12 +38,29 @@ pub(super) struct Denied {
     pub(super) n_clients: u64,
 }
 
+/// The rates of the curve, as shares of the one that was found.
+const AROUND: [(u64, u64); 13] = [
+    (1, 8),
+    (1, 4),
+    (1, 2),
+    (2, 3),
+    (4, 5),
+    (9, 10),
+    (11, 10),
+    (5, 4),
+    (3, 2),
+    (2, 1),
+    (3, 1),
+    (5, 1),
+    (10, 1),
+];
+
 /// The rates that were tried.
 #[derive(Debug)]
 pub(super) struct Search {
     tried: BTreeMap<usize, Denied>,
-    /// Those of the first pass, which are spread over the whole grid.
-    coarse: Vec<usize>,
+    /// Those that are shown.
+    shown: BTreeSet<usize>,
     smallest: Option<usize>,
 }
 
@@ -54,40 +71,72 @@ impl Search {
         events: &mut SpoolReader,
         is_enough: impl Fn(&Denied) -> bool,
     ) -> io::Result<Self> {
-        let mut search = Self { tried: BTreeMap::new(), coarse: Vec::new(), smallest: None };
+        let mut search = Self { tried: BTreeMap::new(), shown: BTreeSet::new(), smallest: None };
         // The answer lies in low..=high; `high` = number of candidates: there is none.
         let (mut low, mut high) = (0, candidates.len());
         while low < high {
             let indices = spread(low, high - 1, side_by_side(events.n_clients()));
-            let quotas: Vec<&Quota> = indices.iter().map(|index| &candidates[*index].quota).collect();
-            let denied = count_denied(events, &quotas)?;
-            for (index, denied) in indices.iter().zip(denied) {
-                search.tried.insert(*index, denied);
-                if is_enough(&denied) {
-                    high = high.min(*index);
+            search.try_all(&indices, candidates, events)?;
+            for index in indices {
+                if is_enough(&search.tried[&index]) {
+                    high = high.min(index);
                 } else {
-                    low = low.max(*index + 1);
+                    low = low.max(index + 1);
                 }
-            }
-            if search.coarse.is_empty() {
-                search.coarse = indices;
             }
         }
         search.smallest = (high < candidates.len()).then_some(high);
+        match search.smallest {
+            Some(smallest) => search.look_around(smallest, candidates, events)?,
+            None => search.shown = search.tried.keys().copied().collect(),
+        }
         Ok(search)
+    }
+
+    /// Tries these candidates in one pass.
+    fn try_all(
+        &mut self,
+        indices: &[usize],
+        candidates: &[Candidate],
+        events: &mut SpoolReader,
+    ) -> io::Result<()> {
+        let quotas: Vec<&Quota> = indices.iter().map(|index| &candidates[*index].quota).collect();
+        self.tried.extend(indices.iter().copied().zip(count_denied(events, &quotas)?));
+        Ok(())
+    }
+
+    /// Tries smaller and larger rates than the one that was found, for the curve.
+    fn look_around(
+        &mut self,
+        smallest: usize,
+        candidates: &[Candidate],
+        events: &mut SpoolReader,
+    ) -> io::Result<()> {
+        let found = &candidates[smallest];
+        let last_below = |share| candidates.iter().rposition(|candidate| candidate.is_at_most(found, share));
+        self.shown = AROUND.into_iter().filter_map(last_below).collect();
+        self.shown.extend([smallest, smallest.saturating_sub(1)]);
+        let new: Vec<_> =
+            self.shown.iter().filter(|index| !self.tried.contains_key(index)).copied().collect();
+        for indices in new.chunks(side_by_side(events.n_clients())) {
+            self.try_all(indices, candidates, events)?;
+        }
+        Ok(())
     }
 
     pub(super) fn smallest(&self) -> Option<usize> {
         self.smallest
     }
 
-    /// The rates of the first pass, the one that was found and the one before it.
+    /// The rates around the one that was found, up to the first that denies nothing.
     pub(super) fn curve(&self) -> impl Iterator<Item = (usize, &Denied)> {
-        let is_shown = |index: &usize| {
-            self.coarse.contains(index)
-                || self.smallest.is_some_and(|smallest| *index == smallest || *index + 1 == smallest)
-        };
-        self.tried.iter().filter(move |(index, _)| is_shown(index)).map(|(index, denied)| (*index, denied))
+        let shown = self.shown.iter().filter_map(|index| Some((*index, self.tried.get(index)?)));
+        let mut is_over = false;
+        shown.take_while(move |(index, denied)| {
+            let is_shown = !is_over || self.smallest.is_none_or(|smallest| *index <= smallest);
+            is_over = denied.n_requests == 0;
+            is_shown
+        })
     }
 }
 

@@ -104,9 +104,9 @@ fn several_bursts_get_a_rate_each_and_a_log_without_requests_gets_none() {
     };
     assert_eq!(
         rates(&[1, 10, 600], "0%"),
-        [Some("2/s".to_owned()), Some("2/s".to_owned()), Some("1/h".to_owned())]
+        [Some("120/min".to_owned()), Some("120/min".to_owned()), Some("1/h".to_owned())]
     );
-    assert_eq!(rates(&[1], "50%"), [Some("1/s".to_owned())]);
+    assert_eq!(rates(&[1], "50%"), [Some("60/min".to_owned())]);
     assert!(suggested(&[], &[5], "1%", Of::Requests).bursts.is_empty());
 }
 

@@ -10,7 +10,7 @@ use std::process::Command;
 use toml::Table;
 
 /// The allowed dependencies between our crates, including development dependencies. A crate depends on itself to test its features.
-const ARROWS: [(&str, &[&str]); 16] = [
+const ARROWS: [(&str, &[&str]); 17] = [
     ("ratewright-core", &[]),
     ("ratewright-telemetry", &["ratewright-core"]),
     ("ratewright-store", &["ratewright-core", "ratewright-lab", "ratewright-store", "ratewright-telemetry"]),
@@ -73,11 +73,13 @@ const ARROWS: [(&str, &[&str]); 16] = [
             "ratewright-rls",
             "ratewright-rls-rules",
             "ratewright-server",
+            "ratewright-sim",
             "ratewright-store",
             "ratewright-telemetry",
             "ratewright-tower",
         ],
     ),
+    ("ratewright-sim", &["ratewright-config", "ratewright-core", "ratewright-http", "ratewright-store"]),
     (
         "ratewright-bench",
         &["ratewright-client", "ratewright-core", "ratewright-lab", "ratewright-rls", "ratewright-store"],
