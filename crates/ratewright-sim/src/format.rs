@@ -104,7 +104,7 @@ pub enum FormatError {
         name: String,
     },
     /// The format needs a field map.
-    #[error("format {name} needs the names of its fields, such as time=ts,ip=client,method=verb,path=uri")]
+    #[error("format {name} needs --fields, such as time=ts,ip=client,method=verb,path=uri")]
     FieldsMissing {
         /// The name of the format.
         name: &'static str,

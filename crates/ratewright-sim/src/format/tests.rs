@@ -689,7 +689,7 @@ fn formats_have_names() {
     assert_eq!(Format::named("common", None), Ok(Format::Combined));
     let error = |name, map| Format::named(name, map).unwrap_err().to_string();
     expect![[r#"format "iis" is unknown; use one of combined, ratewright, envoy, envoy-json, traefik, caddy, alb, json, csv"#]].assert_eq(&error("iis", None));
-    expect!["format json needs the names of its fields, such as time=ts,ip=client,method=verb,path=uri"]
+    expect!["format json needs --fields, such as time=ts,ip=client,method=verb,path=uri"]
         .assert_eq(&error("json", None));
     expect!["format caddy has fixed fields; a field map is only for json and csv"]
         .assert_eq(&error("caddy", Some(fields("time=ts"))));

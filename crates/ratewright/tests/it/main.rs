@@ -31,6 +31,7 @@ mod restart;
 mod retry_clients;
 mod rollback;
 mod scaling;
+mod simulate;
 mod tidy;
 mod tls;
 #[cfg(feature = "otel")]

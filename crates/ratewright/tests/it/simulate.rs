@@ -1,0 +1,266 @@
+//! `ratewright simulate` and `ratewright suggest`, as a user runs them.
+
+use std::io::{BufRead as _, Write as _};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::process::{Ratewright, run_in};
+
+mod real_logs;
+
+const SAMPLE: &str = include_str!("../../../../examples/logs/access.log");
+
+const POLICIES: &str = "policies:
+  - { name: per-ip, by: ip, quota: { rate: 30/min, burst: 40 } }
+  - { name: login, by: ip, when: { path: /login, method: POST }, quota: { rate: 5/min } }
+";
+
+/// A folder with these files.
+fn folder(files: &[(&str, &str)]) -> TempDir {
+    let folder = TempDir::new().unwrap();
+    files.iter().for_each(|(name, text)| std::fs::write(folder.path().join(name), text).unwrap());
+    folder
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+fn json_of(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
+}
+
+/// Runs the program with standard input.
+fn run_with_input(folder: &Path, args: &[&str], input: &str) -> Output {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_ratewright"))
+        .args(args)
+        .current_dir(folder)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let input = input.to_owned();
+    let writing = std::thread::spawn(move || stdin.write_all(input.as_bytes()));
+    let output = child.wait_with_output().unwrap();
+    let _ = writing.join();
+    output
+}
+
+#[test]
+fn a_report_says_who_would_have_been_denied() {
+    let folder = folder(&[("p.yaml", POLICIES), ("access.log", SAMPLE)]);
+    let output = run_in(folder.path(), &["simulate", "-c", "p.yaml", "access.log", "--json"]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert_eq!(text(&output.stderr), "", "no progress without a terminal");
+    let report = json_of(&output);
+    assert_eq!(
+        (&report["lines"], &report["unreadable"], &report["requests"]),
+        (&json!(735), &json!(0), &json!(734))
+    );
+    let policy = |n: usize, name: &str| report["policies"][n][name].clone();
+    assert_eq!((policy(0, "policy"), policy(0, "denied")), (json!("per-ip"), json!(141)));
+    assert_eq!((policy(0, "clients_denied"), policy(0, "clients")), (json!(1), json!(23)));
+    assert_eq!(policy(0, "most_denied")[0]["client"], "192.0.2.77");
+    assert_eq!(
+        (policy(1, "policy"), policy(1, "requests"), policy(1, "denied")),
+        (json!("login"), json!(41), json!(32))
+    );
+    assert_eq!(policy(1, "first_denial")["at"], "2026-02-10T08:40:05.000Z");
+}
+
+#[test]
+fn standard_input_and_pieces_give_the_same_report_as_the_whole_log() {
+    let lines: Vec<_> = SAMPLE.split_inclusive('\n').collect();
+    let (first, second) = (lines[..400].concat(), lines[400..].concat());
+    let folder =
+        folder(&[("p.yaml", POLICIES), ("access.log", SAMPLE), ("a.log", &second), ("b.log", &first)]);
+    let report = |args: &[&str]| {
+        let mut report = json_of(&run_with_input(folder.path(), args, SAMPLE));
+        report.as_object_mut().unwrap().remove("logs");
+        report
+    };
+    let whole = report(&["simulate", "-c", "p.yaml", "access.log", "--json"]);
+    assert_eq!(report(&["simulate", "-c", "p.yaml", "--json"]), whole);
+    assert_eq!(report(&["simulate", "-c", "p.yaml", "--json", "-"]), whole);
+    assert_eq!(report(&["simulate", "-c", "p.yaml", "--json", "a.log", "b.log"]), whole);
+    assert_eq!(report(&["simulate", "-c", "p.yaml", "--json", "b.log", "a.log"]), whole);
+}
+
+#[test]
+fn reports_follow_their_published_schemas() {
+    let folder = folder(&[("p.yaml", POLICIES), ("old.yaml", "policies: []\n"), ("access.log", SAMPLE)]);
+    for (schema, command) in [
+        ("--simulate", &["simulate", "-c", "p.yaml", "--against", "old.yaml", "access.log", "--json"][..]),
+        ("--suggest", &["suggest", "access.log", "--burst", "1,40", "--json"]),
+    ] {
+        let schema = json_of(&run_in(folder.path(), &["schema", schema]));
+        let report = json_of(&run_in(folder.path(), command));
+        let errors: Vec<_> = jsonschema::validator_for(&schema)
+            .unwrap()
+            .iter_errors(&report)
+            .map(|error| error.to_string())
+            .collect();
+        assert!(errors.is_empty(), "{errors:?}");
+    }
+}
+
+#[test]
+fn the_suggested_policy_keeps_its_promise_when_it_is_simulated() {
+    let folder = folder(&[("access.log", SAMPLE)]);
+    for options in [
+        &["--burst", "40"][..],
+        &["--burst", "10", "--deny-at-most", "10%"],
+        &["--burst", "5", "--path", "/api/**", "--deny-at-most", "1/50"],
+        &["--burst", "3", "--of", "clients", "--deny-at-most", "5%", "--spread"],
+        &["--burst", "30", "--by", "", "--deny-at-most", "5%"],
+    ] {
+        let output = run_in(folder.path(), &[&["suggest", "access.log", "--json"], options].concat());
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        let suggestion = json_of(&output);
+        let burst = &suggestion["bursts"][0];
+        std::fs::write(folder.path().join("suggested.yaml"), burst["policy"].as_str().unwrap()).unwrap();
+        let spread: &[&str] = if options.contains(&"--spread") { &["--spread"] } else { &[] };
+        let simulate = [&["simulate", "-c", "suggested.yaml", "access.log", "--json"], spread].concat();
+        let report = json_of(&run_in(folder.path(), &simulate));
+        let policy = &report["policies"][0];
+        assert_eq!(
+            (&policy["requests"], &policy["denied"]),
+            (&suggestion["requests"], &burst["denied"]),
+            "{options:?}"
+        );
+        if !options.contains(&"--by") {
+            assert_eq!(policy["clients_denied"], burst["clients_denied"], "{options:?}");
+            assert_eq!(policy["most_denied"], burst["most_denied"], "{options:?}");
+        }
+    }
+}
+
+#[test]
+fn a_burst_that_is_too_small_for_any_rate_is_reported_with_the_least_one() {
+    let lines = "192.0.2.1 - - [10/Feb/2026:08:20:11 +0000] \"GET / HTTP/1.1\" 200 1\n".repeat(7);
+    let folder = folder(&[("access.log", &lines)]);
+    let output = run_in(folder.path(), &["suggest", "access.log", "--burst", "3", "--deny-at-most", "0%"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        text(&output.stdout).contains("the smallest burst that is enough is 7"),
+        "{}",
+        text(&output.stdout)
+    );
+}
+
+#[test]
+fn wrong_arguments_say_what_to_do_and_simulate_nothing() {
+    let bad = "policies: [{name: a, by: ip, quota: {rate: 0/s}}]\n";
+    let folder = folder(&[
+        ("p.yaml", POLICIES),
+        ("bad.yaml", bad),
+        ("access.log", SAMPLE),
+        ("x.log", "what is this\n"),
+    ]);
+    for (args, part) in [
+        (&["simulate", "-c", "bad.yaml", "access.log"][..], "bad.yaml:1:"),
+        (&["simulate", "-c", "none.yaml", "access.log"], "none.yaml"),
+        (&["simulate", "-c", "p.yaml", "none.log"], "cannot open none.log"),
+        (&["simulate", "-c", "p.yaml", "."], "is a folder"),
+        (&["simulate", "-c", "p.yaml", "access.log", "./access.log"], "named twice"),
+        (&["simulate", "-c", "p.yaml", "x.log"], "x.log: unknown format"),
+        (&["simulate", "-c", "p.yaml", "-f", "iis", "x.log"], "combined"),
+        (&["simulate", "-c", "p.yaml", "-f", "csv", "x.log"], "--fields"),
+        (&["simulate", "-c", "p.yaml", "--fields", "time=1", "x.log"], "--format"),
+        (&["simulate", "-c", "p.yaml", "--enforce", "nope", "access.log"], "per-ip, login"),
+        (&["simulate", "-c", "p.yaml", "--assume-absent", "nope", "access.log"], "header:NAME"),
+        (&["suggest", "access.log", "--deny-at-most", "0.1"], "0.1%"),
+        (&["suggest", "access.log", "--burst", "0"], "whole number from 1"),
+        (&["suggest", "access.log", "--by", "nope"], "nope"),
+        (&["suggest", "access.log", "--path", "["], "path"),
+    ] {
+        let output = run_in(folder.path(), args);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {output:?}");
+        assert!(text(&output.stderr).contains(part), "{args:?}: {}", text(&output.stderr));
+        assert_eq!(text(&output.stdout), "", "{args:?}");
+    }
+}
+
+#[test]
+fn unreadable_lines_end_with_status_1_and_cannot_command_the_terminal() {
+    let log = format!("\u{1b}[2J<script>\n{SAMPLE}");
+    let folder = folder(&[("p.yaml", POLICIES), ("access.log", &log)]);
+    let args = ["simulate", "-c", "p.yaml", "-f", "combined", "access.log", "--html", "r.html"];
+    let output = run_in(folder.path(), &args);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let shown = text(&output.stdout);
+    assert!(shown.contains("access.log:1:") && !shown.contains('\u{1b}'), "{shown}");
+    let page = std::fs::read_to_string(folder.path().join("r.html")).unwrap();
+    assert!(page.starts_with("<!") && page.contains("<svg") && page.contains("192.0.2.77"));
+    assert!(
+        !page.contains("<script") && !page.contains('\u{1b}') && !page.contains("http://"),
+        "one file, without scripts"
+    );
+}
+
+/// What the gateway decided and logged is what the simulator decides by the log.
+#[test]
+fn the_gateways_own_log_is_simulated_to_the_same_decisions() {
+    let config = "gateway: {access_log: true}\n\
+        routes: [{id: shop, match: {path: '/**'}, upstream: 'http://127.0.0.1:1', policies: [routed]}]\n\
+        policies: [{name: per-ip, by: ip, quota: {rate: 1/h, burst: 6}}, \
+        {name: routed, by: route, quota: {rate: 1/h, burst: 100}}, \
+        {name: login, by: ip, when: {path: /login}, quota: {rate: 1/h, burst: 2}}]\n";
+    let mut ratewright = Ratewright::start(config);
+    let log = ratewright.stdout();
+    let statuses: Vec<u16> = (0..12)
+        .map(|n| ratewright.pass(["/a", "/login", "/%6Cogin", "/health"][n % 4], &[]).status)
+        .collect();
+    let n_denied = statuses.iter().filter(|status| **status == 429).count();
+    assert!((2..10).contains(&n_denied), "{statuses:?}");
+    let lines: Vec<String> = log.lines().take(12).map(Result::unwrap).collect();
+    let folder = folder(&[("p.yaml", config), ("access.log", &(lines.join("\n") + "\n"))]);
+    let report = json_of(&run_in(folder.path(), &["simulate", "-c", "p.yaml", "access.log", "--json"]));
+    assert_eq!(report["logs"][0]["format"], "ratewright");
+    let logged = &report["logged"];
+    assert_eq!((&logged["requests"], &logged["denied"]), (&json!(12), &json!(n_denied)));
+    assert_eq!((&logged["only_logged"], &logged["only_simulated"]), (&json!(0), &json!(0)), "{logged}");
+    let routed =
+        report["policies"].as_array().unwrap().iter().find(|policy| policy["policy"] == "routed").unwrap();
+    assert_eq!(routed["is_simulated"], true, "{routed}");
+}
+
+#[test]
+fn secrets_in_a_log_are_shown_as_digests() {
+    let policies = "policies: [{name: per-key, by: 'header:X-Api-Key', quota: {rate: 1/h}}]\n";
+    let log = "{\"t\":1770710411,\"key\":\"sk-very-secret\"}\n".repeat(3);
+    let folder = folder(&[("p.yaml", policies), ("lines.json", &log)]);
+    let fields = "time=t,header:x-api-key=key";
+    let args = ["simulate", "-c", "p.yaml", "-f", "json", "--fields", fields, "lines.json"];
+    let digest = text(&run_in(folder.path(), &["key", "sk-very-secret"]).stdout);
+    for more in [&[][..], &["--json"], &["--html", "r.html"]] {
+        let output = run_in(folder.path(), &[&args, more].concat());
+        let shown = text(&output.stdout);
+        assert!(shown.contains(digest.trim()) && !shown.contains("sk-very"), "{shown}");
+    }
+    assert!(!std::fs::read_to_string(folder.path().join("r.html")).unwrap().contains("sk-very"));
+    let output = run_in(
+        folder.path(),
+        &[
+            "suggest",
+            "-f",
+            "json",
+            "--fields",
+            fields,
+            "--by",
+            "header:x-api-key",
+            "--burst",
+            "1",
+            "--deny-at-most",
+            "100%",
+            "lines.json",
+        ],
+    );
+    let shown = text(&output.stdout);
+    assert!(shown.contains(digest.trim()) && !shown.contains("sk-very"), "{shown}");
+}
