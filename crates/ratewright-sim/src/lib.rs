@@ -19,7 +19,7 @@ mod timeline;
 
 pub use format::{FieldMap, Format};
 pub use logs::{Log, LogError};
-pub use replay::{PolicyFile, Routes};
+pub use replay::{Routes, SimulatedFile};
 pub use report::{Report, Suggestion};
 pub use simulate::{Settings, SimulateError, simulate};
 pub use suggest::{Of, Share, Spool, Target, suggest};

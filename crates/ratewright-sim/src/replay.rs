@@ -24,7 +24,7 @@ const KEYS_MAX: usize = 40_000_000;
 
 /// A policy file to simulate.
 #[non_exhaustive]
-pub struct PolicyFile {
+pub struct SimulatedFile {
     /// Its name in the report.
     pub name: String,
     /// Its policies.
@@ -37,7 +37,7 @@ pub struct PolicyFile {
     pub patience: Micros,
 }
 
-impl PolicyFile {
+impl SimulatedFile {
     /// A policy file without routes and with default identity rules.
     pub fn new(name: impl Into<String>, policies: Policies) -> Self {
         Self {
@@ -95,13 +95,13 @@ pub(crate) struct Tallies {
 
 impl Replay {
     /// `policies` are those of the file that are simulated.
-    pub(crate) fn new(file: PolicyFile, policies: Policies) -> Self {
+    pub(crate) fn new(file: SimulatedFile, policies: Policies) -> Self {
         let clock = ManualClock::default();
         let store = Arc::new(MemoryStore::new(clock.clone(), KEYS_MAX));
         let limiter = Limiter::new(policies, Arc::clone(&store));
         let policies = limiter.policies();
         let needs = Arc::clone(policies.needs());
-        let PolicyFile { identity, routes, patience, .. } = file;
+        let SimulatedFile { identity, routes, patience, .. } = file;
         Self { limiter, store, clock, policies, needs, identity, routes, patience }
     }
 
@@ -255,8 +255,8 @@ pub(crate) fn ready<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
-impl std::fmt::Debug for PolicyFile {
+impl std::fmt::Debug for SimulatedFile {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("PolicyFile").field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("SimulatedFile").field("name", &self.name).finish_non_exhaustive()
     }
 }

@@ -3,6 +3,7 @@
 mod escape;
 mod html;
 mod number;
+mod report_table;
 #[cfg(test)]
 mod samples;
 #[cfg(test)]
@@ -11,7 +12,6 @@ mod sparkline;
 pub mod suggestion;
 mod svg;
 mod text;
-mod text_table;
 mod time;
 mod timeline;
 

@@ -13,7 +13,7 @@ use crate::log_contents::{LogContents, SimulatedPolicies};
 use crate::logs::{Log, LogError, Logs, LogsReport};
 use crate::record::Record;
 use crate::reorder::Reorder;
-use crate::replay::{Outcome, PolicyFile, Replay, Tallies};
+use crate::replay::{Outcome, Replay, SimulatedFile, Tallies};
 use crate::report::{AgainstReport, FirstDenial, LoggedReport, Period, Report};
 use crate::stored_record::Wanted;
 use crate::timeline::TimelineCounter;
@@ -103,8 +103,8 @@ struct Comparison {
 /// Replays logs against a policy file, and compares it with another one. `progress` is called from time to time with the number of lines
 /// so far.
 pub fn simulate(
-    file: PolicyFile,
-    against: Option<PolicyFile>,
+    file: SimulatedFile,
+    against: Option<SimulatedFile>,
     logs: Vec<Log>,
     settings: &Settings,
     progress: &mut dyn FnMut(u64),
@@ -159,7 +159,11 @@ pub fn simulate(
 }
 
 /// The policies of a file as the logs allow to simulate them.
-fn simulated(file: &PolicyFile, logs: &Logs, settings: &Settings) -> Result<SimulatedPolicies, PolicyError> {
+fn simulated(
+    file: &SimulatedFile,
+    logs: &Logs,
+    settings: &Settings,
+) -> Result<SimulatedPolicies, PolicyError> {
     let contents = LogContents {
         formats: logs.formats(),
         absent: &settings.assume_absent,
@@ -312,7 +316,7 @@ struct Client {
 }
 
 impl Comparison {
-    fn new(file: PolicyFile, simulated: SimulatedPolicies, n_top: usize) -> Self {
+    fn new(file: SimulatedFile, simulated: SimulatedPolicies, n_top: usize) -> Self {
         let report = AgainstReport { file: file.name.clone(), ..AgainstReport::default() };
         let SimulatedPolicies { policies, .. } = simulated;
         let replay = Replay::new(file, policies);

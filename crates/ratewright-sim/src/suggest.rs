@@ -16,21 +16,21 @@
 
 mod grid;
 mod search;
+mod share;
 mod spool;
 
-use std::fmt;
 use std::num::NonZeroU32;
-use std::str::FromStr;
 
 use ratewright_core::{Query, Quota};
 
+pub use share::Share;
 pub use spool::Spool;
 
 use crate::clients::ClientCounts;
 use crate::identity;
 use crate::logs::{Log, Logs, LogsReport};
 use crate::reorder::Reorder;
-use crate::replay::{PolicyFile, client_id, client_name};
+use crate::replay::{SimulatedFile, client_id, client_name};
 use crate::report::{BurstSuggestion, CurvePoint, DeniedClient, Period, Suggestion};
 use crate::simulate::{PROGRESS_EVERY, Settings, SimulateError};
 use crate::stored_record::Wanted;
@@ -46,13 +46,6 @@ pub enum Of {
     Requests,
     /// Clients with at least one denied request, of all clients.
     Clients,
-}
-
-/// A share: `0.1%` or `1/1000`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Share {
-    part: u64,
-    whole: u64,
 }
 
 /// What to search for.
@@ -76,7 +69,7 @@ impl Target {
 
 /// Finds the smallest rate for the only policy of `file`, whose own quota does not matter. `paste` writes the policy with a rate and a burst.
 pub fn suggest(
-    file: &PolicyFile,
+    file: &SimulatedFile,
     logs: Vec<Log>,
     target: &Target,
     settings: &Settings,
@@ -237,61 +230,6 @@ fn with_names(clients: ClientCounts, events: &mut SpoolReader) -> Result<Vec<Den
         client.client = name;
     }
     Ok(most)
-}
-
-impl Share {
-    /// True if `part` of `whole` is at most this share. Exact.
-    fn covers(self, part: u64, whole: u64) -> bool {
-        u128::from(part) * u128::from(self.whole) <= u128::from(self.part) * u128::from(whole)
-    }
-}
-
-impl FromStr for Share {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        const HELP: &str = "write a percentage such as 0.1%, or a fraction such as 1/1000";
-        let number = |text: &str| {
-            let is_short = (1..=12).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
-            is_short.then(|| text.parse::<u64>().ok()).flatten().ok_or(HELP)
-        };
-        let share = if let Some(percentage) = text.strip_suffix('%') {
-            let (whole, decimals) =
-                percentage.trim_end().split_once('.').unwrap_or((percentage.trim_end(), ""));
-            if decimals.len() > 6 {
-                return Err("use at most 6 decimals");
-            }
-            let decimals = format!("{decimals:0<6}");
-            let millionths = number(whole)?.checked_mul(1_000_000).ok_or(HELP)? + number(&decimals)?;
-            Self { part: millionths, whole: 100_000_000 }
-        } else {
-            let (part, whole) = text.split_once('/').ok_or(HELP)?;
-            Self { part: number(part.trim())?, whole: number(whole.trim())? }
-        };
-        if share.whole == 0 || share.part > share.whole {
-            Err("the share must be between 0% and 100%")
-        } else {
-            Ok(share)
-        }
-    }
-}
-
-/// A percentage, with the decimals that it needs.
-impl fmt::Display for Share {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let millionths = u128::from(self.part) * 100_000_000;
-        if !millionths.is_multiple_of(u128::from(self.whole)) {
-            return write!(f, "{}/{}", self.part, self.whole);
-        }
-        let millionths = millionths / u128::from(self.whole);
-        let decimals = format!("{:06}", millionths % 1_000_000);
-        let decimals = decimals.trim_end_matches('0');
-        write!(f, "{}", millionths / 1_000_000)?;
-        if !decimals.is_empty() {
-            write!(f, ".{decimals}")?;
-        }
-        f.write_str("%")
-    }
 }
 
 /// A quota of a rate and a burst, if the burst is valid for it.

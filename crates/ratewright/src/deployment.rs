@@ -34,7 +34,7 @@ use scaling::Autoscaler;
 use workload::Workload;
 
 /// The result of the check.
-pub(crate) struct Report {
+pub(crate) struct DeploymentReport {
     /// A description of the workloads, in words.
     pub(crate) words: String,
     /// Settings that work, but probably not as intended.
@@ -44,7 +44,7 @@ pub(crate) struct Report {
 }
 
 /// Checks the manifests in a folder, a file or standard input, and the values that they must have.
-pub(crate) fn check(folder: &Path, expect: Option<&Path>, environment: Environment<'_>) -> Report {
+pub(crate) fn check(folder: &Path, expect: Option<&Path>, environment: Environment<'_>) -> DeploymentReport {
     let read = Manifests::read(folder, expect).and_then(|mut manifests| {
         let expect = expect.map(|path| manifests.add_one(path)).transpose();
         let expect = expect.map_err(|error| vec![error])?;
@@ -52,7 +52,7 @@ pub(crate) fn check(folder: &Path, expect: Option<&Path>, environment: Environme
     });
     match read {
         Ok((manifests, expect)) => compare(folder, &manifests, expect.as_ref(), environment),
-        Err(errors) => Report { words: String::new(), warnings: Vec::new(), errors },
+        Err(errors) => DeploymentReport { words: String::new(), warnings: Vec::new(), errors },
     }
 }
 
@@ -61,7 +61,7 @@ fn compare(
     manifests: &Manifests,
     expect: Option<&ManifestNode>,
     environment: Environment<'_>,
-) -> Report {
+) -> DeploymentReport {
     let mut findings = Findings::new(&manifests.files);
     let mut words = String::new();
     let workloads = Workload::all(manifests);
@@ -100,7 +100,7 @@ fn compare(
     if let Some(expect) = expect.filter(|_| errors.is_empty()) {
         let _ = writeln!(words, "all {n_expected} expectations hold{}", expect::compared(expect));
     }
-    Report { words, warnings, errors }
+    DeploymentReport { words, warnings, errors }
 }
 
 /// Sorts findings by position, and removes duplicates: two passes, or two containers of one pod, may find the same.

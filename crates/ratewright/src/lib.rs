@@ -52,7 +52,7 @@ use clap::Parser;
 
 use check::Checked;
 use config::{Config, ConfigError};
-use deployment::Report;
+use deployment::DeploymentReport;
 use sockets::Sockets;
 use upgrade::TakeOver;
 
@@ -173,7 +173,7 @@ fn check(args: cli::CheckArgs) -> ExitCode {
 }
 
 fn check_deployment(folder: &Path, expect: Option<&Path>) -> ExitCode {
-    let Report { words, warnings, errors } = deployment::check(folder, expect, &environment);
+    let DeploymentReport { words, warnings, errors } = deployment::check(folder, expect, &environment);
     print(&words);
     warnings.iter().for_each(|warning| eprintln!("warning: {warning:#}"));
     if errors.is_empty() { ExitCode::SUCCESS } else { report_errors(&errors) }

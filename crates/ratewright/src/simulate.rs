@@ -8,7 +8,7 @@ use ratewright_core::policy::{Policy, Selector};
 use ratewright_core::{Micros, Policies};
 use ratewright_gateway::RouteTable;
 use ratewright_gateway::route::RouteLookup;
-use ratewright_sim::{PolicyFile, Report, Routes, Settings};
+use ratewright_sim::{Report, Routes, Settings, SimulatedFile};
 use ratewright_tower::RequestReader;
 
 use crate::cli::{LogArgs, SimulateArgs};
@@ -100,7 +100,7 @@ pub(crate) fn settings(logs: &LogArgs, top: u16) -> Settings {
 pub(crate) fn policy_file(
     path: &Path,
     profile: Option<&str>,
-) -> Result<(PolicyFile, Vec<String>), CommandError> {
+) -> Result<(SimulatedFile, Vec<String>), CommandError> {
     let source = Source { path: Some(path.to_owned()), profile: profile.map(str::to_owned) };
     let config = Config::read_alone(&source, &crate::environment).map_err(CommandError::Config)?;
     config.warnings.iter().for_each(|warning| eprintln!("warning: {warning:#}"));
@@ -123,7 +123,7 @@ pub(crate) fn policy_file(
     let is_simulated = |policy: &&Policy| *policy.selector() != Selector::Named || is_routed(policy);
     let policies = config.policies.iter().filter(is_simulated).cloned().collect();
     let policies = Policies::new(policies)?.with_exempt(config.policies.exempt().to_vec());
-    let mut file = PolicyFile::new(path.display().to_string(), policies);
+    let mut file = SimulatedFile::new(path.display().to_string(), policies);
     file.identity = config.clients.rules;
     if !routes.is_empty() {
         file.patience = Micros::from_secs(RequestReader::PATIENCE.as_secs());

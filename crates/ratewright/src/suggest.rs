@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::anyhow;
 use ratewright_core::Policies;
-use ratewright_sim::{Of, PolicyFile, Suggestion, Target};
+use ratewright_sim::{Of, SimulatedFile, Suggestion, Target};
 
 use crate::cli::{OfArg, SuggestArgs};
 use crate::config::Config;
@@ -61,7 +61,7 @@ fn suggested(args: &SuggestArgs) -> Result<Suggestion, CommandError> {
 }
 
 /// The policy without its rate, as a file: what is suggested is what was simulated.
-fn policy_file(args: &SuggestArgs) -> Result<PolicyFile, CommandError> {
+fn policy_file(args: &SuggestArgs) -> Result<SimulatedFile, CommandError> {
     let text = policy(args, "1/s", NonZeroU32::MIN);
     let config = Config::of_input("options", text, &|_| None).map_err(|errors| {
         let texts: Vec<_> = errors.iter().map(|error| error.problem().to_owned()).collect();
@@ -70,7 +70,7 @@ fn policy_file(args: &SuggestArgs) -> Result<PolicyFile, CommandError> {
     let policies = config.policies.iter().filter(|policy| policy.name() == NAME).cloned().collect();
     // The default exemptions hold for the suggested policy too.
     let policies = Policies::new(policies)?.with_exempt(config.policies.exempt().to_vec());
-    let mut file = PolicyFile::new("options", policies);
+    let mut file = SimulatedFile::new("options", policies);
     if let Some(path) = &args.config {
         let (with_clients, _) = simulate::policy_file(path, None)?;
         file.identity = with_clients.identity;

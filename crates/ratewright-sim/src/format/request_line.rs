@@ -91,7 +91,7 @@ impl<'a> Target<'a> {
         (!host.is_empty()).then(|| Self { host: Some(plain(host)), path })
     }
 
-    /// Reads a target. `Ok(None)` if there is none.
+    /// Reads a target. `Ok(None)`: the line has no target.
     pub(super) fn of_text(target: Cow<'a, str>) -> Result<Option<Self>, LineError> {
         match target {
             Cow::Borrowed("" | "-" | "*") => Ok(None),

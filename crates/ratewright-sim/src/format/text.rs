@@ -53,7 +53,7 @@ impl<'a> Quoted<'a> {
         }
     }
 
-    /// The text; `None` if it is empty or `-`, which means that there is none.
+    /// The text; `None` if it is empty or `-`.
     #[inline(always)]
     pub(super) fn text(self) -> Option<Cow<'a, str>> {
         match self.bytes {

@@ -28,7 +28,7 @@ impl<'a> RecordBuilder<'a> {
     /// The most headers of a request that are kept.
     pub(super) const HEADERS_MAX: usize = 100;
 
-    /// Adds the value of a field. An empty value, and `-`, mean that there is none.
+    /// Adds the value of a field, unless it is empty or `-`.
     pub(super) fn add(&mut self, field: &Field, value: Cow<'a, str>) -> Result<(), LineError> {
         let value = trimmed(value);
         let is_missing = matches!(&*value, "" | "-");

@@ -2,9 +2,9 @@
 
 use super::escape::{printable, shortened, wrapped};
 use super::number::{counted, grouped, part_of, share};
+use super::report_table::Align::{Left, Right};
+use super::report_table::ReportTable;
 use super::sparkline::sparkline;
-use super::text_table::Align::{Left, Right};
-use super::text_table::TextTable;
 use super::timeline::peak;
 use super::{
     AgainstReport, DeniedClient, FirstDenial, LogReport, LoggedReport, Period, PolicyReport, Report,
@@ -101,7 +101,7 @@ fn policy_table(policies: &[PolicyReport]) -> String {
     if policies.is_empty() {
         return "the policy file has no policies\n".to_owned();
     }
-    let mut table = TextTable::new([
+    let mut table = ReportTable::new([
         ("POLICY", Left),
         ("MODE", Left),
         ("LIMIT", Left),
@@ -190,7 +190,7 @@ pub(super) fn client_table(clients: &[DeniedClient], counted: &str) -> String {
     }
     let columns =
         [("CLIENT", Left), (counted, Right), ("OF REQUESTS", Right), ("FIRST", Left), ("LAST", Left)];
-    let mut table = TextTable::new(columns);
+    let mut table = ReportTable::new(columns);
     for DeniedClient { client, requests, denied, first, last } in clients {
         let [first, last] = [first, last].map(|at| time::seconds(*at));
         table.row([shortened(client), grouped(*denied), grouped(*requests), first, last]);
@@ -261,7 +261,7 @@ pub(super) fn logs_section(logs: &[LogReport]) -> String {
         return String::new();
     }
     let mut table =
-        TextTable::new([("LOG", Left), ("FORMAT", Left), ("LINES", Right), ("UNREADABLE", Right)]);
+        ReportTable::new([("LOG", Left), ("FORMAT", Left), ("LINES", Right), ("UNREADABLE", Right)]);
     for LogReport { log, format, lines, unreadable, .. } in logs {
         table.row([shortened(log), shortened(format), grouped(*lines), grouped(*unreadable)]);
     }

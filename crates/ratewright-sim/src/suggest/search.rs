@@ -72,7 +72,7 @@ impl Search {
         is_enough: impl Fn(&Denied) -> bool,
     ) -> io::Result<Self> {
         let mut search = Self { tried: BTreeMap::new(), shown: BTreeSet::new(), smallest: None };
-        // The answer lies in low..=high; `high` = number of candidates: there is none.
+        // The answer lies in low..=high. If `high` is the number of candidates, no candidate is enough.
         let (mut low, mut high) = (0, candidates.len());
         while low < high {
             let indices = spread(low, high - 1, side_by_side(events.n_clients()));

@@ -11,7 +11,7 @@ use std::io::Read;
 
 use ratewright_config::FromYaml;
 use ratewright_core::Policies;
-use ratewright_sim::{Format, Log, PolicyFile, Report, Settings};
+use ratewright_sim::{Format, Log, Report, Settings, SimulatedFile};
 
 /// The fields of the lines that [`json_line`] writes.
 pub(crate) fn json_format() -> Format {
@@ -31,12 +31,12 @@ pub(crate) fn log(name: &str, format: Format, text: impl Into<Vec<u8>>) -> Log {
 }
 
 /// A policy file.
-pub(crate) fn policies(yaml: &str) -> PolicyFile {
+pub(crate) fn policies(yaml: &str) -> SimulatedFile {
     let all = Policies::from_yaml(yaml).unwrap();
     // Without the policies of ad hoc keys.
     let own = all.iter().filter(|policy| yaml.contains(&format!("name: {},", policy.name()))).cloned();
     let own = Policies::new(own.collect()).unwrap().with_exempt(all.exempt().to_vec());
-    PolicyFile::new("test.yaml", own)
+    SimulatedFile::new("test.yaml", own)
 }
 
 pub(crate) fn simulate(yaml: &str, logs: Vec<Log>) -> Report {

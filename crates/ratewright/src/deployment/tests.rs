@@ -53,7 +53,7 @@ spec: {maxUnavailable: 1, selector: {matchLabels: {app: r}}}
 const EXPECT: &str = "scaling: {r: {cpu: 70, sustained: 2min, replicas: 2..10, scale_up_at: 75}}\npolicies: {per-ip: {rate: 100/min, burst: 100}}\n";
 
 /// Checks texts as files of a folder.
-fn checked(manifests: &str, expect: &str) -> Report {
+fn checked(manifests: &str, expect: &str) -> DeploymentReport {
     let folder = tempfile::tempdir().unwrap();
     let expected = folder.path().join("expect.yaml");
     std::fs::write(folder.path().join("all.yaml"), manifests).unwrap();

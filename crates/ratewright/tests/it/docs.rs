@@ -111,6 +111,18 @@ fn every_file_on_the_page_on_the_gateway_is_valid() {
     }
 }
 
+/// Each command on the page is run, with the log of the examples. With UPDATE_EXPECT=1 what they print is written anew.
+#[test]
+fn the_page_on_simulation_shows_what_the_commands_print() {
+    let page = page("simulate.md");
+    let (ratewright, folder) = (Ratewright::start(""), TempDir::new().unwrap());
+    let log = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/logs/access.log");
+    std::fs::copy(log, folder.path().join("access.log")).unwrap();
+    std::fs::write(folder.path().join("new.yaml"), files(&page)[0]).unwrap();
+    expect_file!["../../../../docs/simulate.md"]
+        .assert_eq(&replay(&page, &Stage::new(&ratewright, folder.path())));
+}
+
 /// The commands that need no installed service are run. With UPDATE_EXPECT=1 what they print is written anew.
 #[test]
 fn the_page_on_installation_shows_what_an_operator_sees() {

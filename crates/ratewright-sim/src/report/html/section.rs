@@ -133,7 +133,7 @@ pub(super) fn policy(n: usize, policy: &PolicyReport) -> String {
     section + "</section>\n"
 }
 
-/// Who loses and who gains by the new file.
+/// The clients that lose and those that gain by the new file.
 pub(super) fn against(against: &AgainstReport, denied: u64) -> String {
     let heading = format!("<h2>Compared with {}</h2>\n", code(&against.file));
     if against.newly_denied == 0 && against.newly_allowed == 0 {

@@ -2,12 +2,12 @@
 
 use super::super::escape::{printable, printable_lines, shortened};
 use super::super::number::{counted, grouped, part_of, share};
+use super::super::report_table::Align::{Left, Right};
+use super::super::report_table::ReportTable;
 use super::super::sparkline::bar;
 use super::super::text::{
     by_in_words, client_table, logs_section, not_replayed, notes_section, period_in_words, unreadable_section,
 };
-use super::super::text_table::Align::{Left, Right};
-use super::super::text_table::TextTable;
 use super::{BurstSuggestion, CurvePoint, Suggestion};
 
 /// The longest table of rates.
@@ -52,7 +52,7 @@ impl Suggestion {
             ("SHARE", Right),
             ("CLIENTS\nDENIED", Right),
         ];
-        let mut table = TextTable::new(columns);
+        let mut table = ReportTable::new(columns);
         for burst in &self.bursts {
             let Some(rate) = &burst.rate else {
                 let none = || "–".to_owned();
@@ -141,7 +141,7 @@ impl Suggestion {
             ("CLIENTS", Right),
             ("", Left),
         ];
-        let mut table = TextTable::new(columns);
+        let mut table = ReportTable::new(columns);
         let measure =
             |point: &CurvePoint| if self.is_of_clients() { point.clients_denied } else { point.denied };
         let largest = burst.curve.iter().map(measure).max().unwrap_or(0);

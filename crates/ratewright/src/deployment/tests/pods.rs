@@ -167,7 +167,7 @@ fn sixty_thousand_objects_take_seconds() {
 const SERVICE: &str = "---\napiVersion: v1\nkind: Service\nmetadata: {name: r}\nspec: {selector: {app: r}, ports: [{port: 8082}]}\n";
 
 /// The valid manifests with another document appended.
-fn with_document<'a>(document: &'a str, replaced: &[(&'a str, &'a str)]) -> Report {
+fn with_document<'a>(document: &'a str, replaced: &[(&'a str, &'a str)]) -> DeploymentReport {
     let text = replaced.iter().fold(format!("{VALID}{document}"), |text, (from, to)| text.replace(from, to));
     checked(&text, EXPECT)
 }

@@ -10,12 +10,12 @@ pub(super) enum Align {
 }
 
 /// Rows with a header, each indented by two spaces.
-pub(super) struct TextTable<const N: usize> {
+pub(super) struct ReportTable<const N: usize> {
     alignments: [Align; N],
     rows: Vec<[String; N]>,
 }
 
-impl<const N: usize> TextTable<N> {
+impl<const N: usize> ReportTable<N> {
     /// A table with these columns. A newline in a name makes a header of two lines.
     pub(super) fn new(columns: [(&str, Align); N]) -> Self {
         let mut rows = Vec::new();
@@ -34,7 +34,7 @@ impl<const N: usize> TextTable<N> {
     }
 }
 
-impl<const N: usize> fmt::Display for TextTable<N> {
+impl<const N: usize> fmt::Display for ReportTable<N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let rows: Vec<&[String]> = self.rows.iter().map(<[_; N]>::as_slice).collect();
         write_rows(f, &self.alignments, &rows)
@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     fn columns_are_aligned_below_headers_of_two_lines() {
-        let mut table = TextTable::new([
+        let mut table = ReportTable::new([
             ("CLIENT", Align::Left),
             ("CLIENTS\nDENIED", Align::Right),
             ("FIRST", Align::Left),
