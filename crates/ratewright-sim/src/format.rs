@@ -188,7 +188,15 @@ impl Format {
         };
         let counted = Self::DETECTED.into_iter().rev().map(|format| (n_requests(&format), format));
         let (n_requests, format) = counted.max_by_key(|(n_requests, _)| *n_requests)?;
-        (n_requests > 0).then_some(format)
+        // A log of nothing but broken connections: its lines have the fields of `combined`, with a date.
+        let is_combined = |line: &&&[u8]| {
+            line.contains(&b'[')
+                && Self::Combined.parser().parse(line).is_ok_and(|line| line == Line::NotRequest)
+        };
+        match n_requests {
+            0 => (lines.iter().filter(is_combined).count() > lines.len() / 2).then_some(Self::Combined),
+            _ => Some(format),
+        }
     }
 
     /// True if a line is a request with what every line of this format has. Other logs in JSON have a time, a method

@@ -7,6 +7,9 @@ use memchr::memchr;
 /// The longest line, in bytes. The rest of a longer one is skipped, and the line cannot be read.
 pub(crate) const LINE_MAX: usize = 64 * 1024;
 
+/// Some programs begin a text with it.
+const BYTE_ORDER_MARK: [u8; 3] = [0xef, 0xbb, 0xbf];
+
 /// Bytes that are read at once.
 const BUFFER: usize = 4 * LINE_MAX;
 
@@ -135,6 +138,7 @@ impl Lines {
             self.buffer.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
         }
+        let is_start = self.n_lines == 0 && self.end == 0;
         let n_read = loop {
             match self.log.read(&mut self.buffer[self.end..]) {
                 Ok(n_read) => break n_read,
@@ -144,6 +148,9 @@ impl Lines {
         };
         self.is_at_end = n_read == 0;
         self.end += n_read;
+        if is_start && self.buffer.starts_with(&BYTE_ORDER_MARK) {
+            self.start = BYTE_ORDER_MARK.len();
+        }
         let n_bytes = n_read as u64;
         let too_large = || io::Error::other("the log is larger than --max-size after decompression");
         self.n_bytes_left = self.n_bytes_left.checked_sub(n_bytes).ok_or_else(too_large)?;
@@ -187,6 +194,14 @@ mod tests {
         }
         assert_eq!(all(b"", 1), []);
         assert_eq!(all(b"\n", 1), []);
+    }
+
+    #[test]
+    fn a_byte_order_mark_is_skipped() {
+        assert_eq!(
+            all(b"\xef\xbb\xbfa\n\xef\xbb\xbfb\n", 100),
+            [(b"a".to_vec(), 1, false), (b"\xef\xbb\xbfb".to_vec(), 2, false)]
+        );
     }
 
     #[test]

@@ -39,6 +39,9 @@ impl CombinedParser {
         let (referer, rest) = header(rest)?;
         let (user_agent, _) = header(rest)?;
         let Some(request) = RequestLine::read(request) else { return Ok(Line::NotRequest) };
+        if request.is_irregular && status == Some(400) {
+            return Ok(Line::NotRequest);
+        }
         let attributes = match (referer.text(), user_agent.text()) {
             (Some(referer), Some(user_agent)) => {
                 Attributes::from_buf([(REFERER, referer), (USER_AGENT, user_agent)])

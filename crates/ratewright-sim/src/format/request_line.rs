@@ -19,6 +19,8 @@ use super::text::{Quoted, plain, plain_text, unescaped};
 pub(super) struct RequestLine<'a> {
     pub(super) method: Cow<'a, str>,
     pub(super) target: Target<'a>,
+    /// True if it has more spaces than a valid request line: some servers accept it, others respond with 400.
+    pub(super) is_irregular: bool,
 }
 
 /// Where a request goes.
@@ -53,10 +55,26 @@ impl<'a> RequestLine<'a> {
             _ => rest.split_at(memchr::memchr(b' ', rest).unwrap_or(rest.len())),
         };
         let has_version = version.starts_with(b" HTTP/") && !version.get(6..)?.contains(&b' ');
+        let method = method_of(method)?;
         if !(version.is_empty() || has_version) || memchr::memchr(b' ', target).is_some() {
-            return None;
+            return Self::split_at_spaces(method, rest);
         }
-        Some(Self { method: method_of(method)?, target: Target::of_bytes(target)? })
+        Some(Self { method, target: Target::of_bytes(target)?, is_irregular: false })
+    }
+
+    /// Reads a request line with more spaces than needed. Servers accept several spaces between its parts, and some accept spaces within the
+    /// target; such a request is served, so it counts.
+    #[cold]
+    fn split_at_spaces(method: Cow<'a, str>, rest: &'a [u8]) -> Option<Self> {
+        let rest = rest.trim_ascii();
+        let is_version = |word: &[u8]| word.starts_with(b"HTTP/");
+        let target = match rest.iter().rposition(|byte| *byte == b' ').map(|at| rest.split_at(at)) {
+            Some((target, version)) if is_version(version.trim_ascii()) => target.trim_ascii(),
+            _ => rest,
+        };
+        let mut target = Target::of_bytes(target)?;
+        target.path = Cow::Owned(target.path.replace(' ', "%20"));
+        Some(Self { method, target, is_irregular: true })
     }
 
     fn into_owned(self) -> RequestLine<'static> {
@@ -66,6 +84,7 @@ impl<'a> RequestLine<'a> {
                 host: self.target.host.map(|host| Cow::Owned(host.into_owned())),
                 path: Cow::Owned(self.target.path.into_owned()),
             },
+            is_irregular: self.is_irregular,
         }
     }
 }

@@ -288,6 +288,29 @@ fn garbage_in_place_of_a_request_is_not_a_request() {
 }
 
 #[test]
+fn a_request_line_with_spaces_that_was_served_is_a_request() {
+    for (request, target) in [
+        ("GET  /a HTTP/1.1", "/a"),
+        ("GET /a  HTTP/1.1", "/a"),
+        ("GET /a ", "/a"),
+        ("GET /a b HTTP/1.1", "/a%20b"),
+        ("GET /a FTP/1.1", "/a%20FTP/1.1"),
+    ] {
+        let line = format!("1.2.3.4 - - [18/Nov/2026:08:24:06 +0000] \"{request}\" 200 0 \"-\" \"-\"");
+        let mut parser = Format::Combined.parser();
+        let Ok(Line::Request(record)) = parser.parse(line.as_bytes()) else { panic!("{request}") };
+        assert_eq!((&*record.method, &*record.target), ("GET", target), "{request}");
+    }
+}
+
+#[test]
+fn a_log_of_broken_connections_alone_is_recognised() {
+    let line = "1.2.3.4 - - [18/Nov/2026:08:24:06 +0000] \"\\x16\\x03\\x01\" 400 0 \"-\" \"-\"\n";
+    assert_eq!(Format::detect(line.repeat(3).as_bytes()), Some(Format::Combined));
+    assert_eq!(Format::detect(b"# a comment\nand some text\n"), None);
+}
+
+#[test]
 fn an_unreadable_combined_line_says_why() {
     let check = |line, expected: Expect| check("combined", line, expected);
     check("", expect!["error: no date in brackets after the client"]);
