@@ -149,11 +149,11 @@ impl ClientCounts {
             client: top.name.clone(),
             requests: self.requests.get(&top.id).map_or(0, |n| u64::from(*n)),
             denied: u64::from(top.n_denied),
-            first: self
+            first_denied_at: self
                 .denials
                 .get(&top.id)
                 .map_or(top.last, |denials| Timestamp::from_micros(whole(denials.first))),
-            last: top.last,
+            last_denied_at: top.last,
         };
         self.top.iter().map(of).collect()
     }
@@ -197,8 +197,8 @@ mod tests {
             for client in most {
                 let (requests, denials) = &plain[&client.client.parse::<u64>().unwrap()];
                 prop_assert_eq!((client.requests, client.denied), (*requests, denials.len() as u64));
-                prop_assert_eq!(client.first.as_micros(), denials[0]);
-                prop_assert_eq!(client.last.as_micros(), denials[denials.len() - 1]);
+                prop_assert_eq!(client.first_denied_at.as_micros(), denials[0]);
+                prop_assert_eq!(client.last_denied_at.as_micros(), denials[denials.len() - 1]);
             }
         }
     }

@@ -21,5 +21,5 @@ pub use format::{FieldMap, Format};
 pub use logs::{Log, LogError};
 pub use replay::{Routes, SimulatedFile};
 pub use report::{Report, Suggestion};
-pub use simulate::{Settings, SimulateError, simulate};
-pub use suggest::{Of, Share, Spool, Target, suggest};
+pub use simulate::{SimulateError, SimulationSettings, simulate};
+pub use suggest::{DeniedShare, EventFile, ShareOf, SuggestOptions, suggest};

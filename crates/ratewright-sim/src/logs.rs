@@ -100,7 +100,7 @@ pub(crate) struct Logs {
 pub(crate) struct LineCounts {
     pub(crate) n_lines: u64,
     pub(crate) n_unreadable: u64,
-    pub(crate) n_not_requests: u64,
+    pub(crate) n_without_request: u64,
     pub(crate) n_out_of_order: u64,
 }
 
@@ -303,10 +303,10 @@ impl OneLog {
                     let (at, line) = (record.at, raw.number);
                     break Some(Head { at, line, slot: reorder.store(&record) });
                 }
-                Ok(Line::NotRequest) => counts.n_not_requests += 1,
-                Err(why) => {
+                Ok(Line::NotRequest) => counts.n_without_request += 1,
+                Err(error) => {
                     counts.n_unreadable += 1;
-                    unreadable(&mut self.report, &mut self.unreadable, &raw, why.0);
+                    unreadable(&mut self.report, &mut self.unreadable, &raw, error.0);
                 }
             }
         };
@@ -319,20 +319,20 @@ impl LineCounts {
     fn add(&mut self, other: Self) {
         self.n_lines += other.n_lines;
         self.n_unreadable += other.n_unreadable;
-        self.n_not_requests += other.n_not_requests;
+        self.n_without_request += other.n_without_request;
         self.n_out_of_order += other.n_out_of_order;
     }
 }
 
 #[cold]
-fn unreadable(log: &mut LogReport, shown: &mut Vec<UnreadableLine>, line: &RawLine<'_>, why: &str) {
+fn unreadable(log: &mut LogReport, shown: &mut Vec<UnreadableLine>, line: &RawLine<'_>, reason: &str) {
     log.unreadable += 1;
     if shown.len() < SHOWN_MAX {
         let beginning = line.bytes.get(..SHOWN_BYTES).unwrap_or(line.bytes);
         shown.push(UnreadableLine {
             log: log.log.clone(),
             line: line.number,
-            why: why.to_owned(),
+            reason: reason.to_owned(),
             text: String::from_utf8_lossy(beginning).trim_end().to_owned(),
         });
     }

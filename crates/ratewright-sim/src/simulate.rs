@@ -14,7 +14,10 @@ use crate::logs::{Log, LogError, Logs, LogsReport};
 use crate::record::Record;
 use crate::reorder::Reorder;
 use crate::replay::{Outcome, Replay, SimulatedFile, Tallies};
-use crate::report::{AgainstReport, FirstDenial, LoggedReport, Period, Report};
+use crate::report::{
+    ClientChange, ComparisonReport, DecisionDifference, DeniedClient, LoggedDecisionsReport, Period, Report,
+    RequestSummary,
+};
 use crate::stored_record::Wanted;
 use crate::timeline::TimelineCounter;
 
@@ -24,7 +27,7 @@ pub(crate) const PROGRESS_EVERY: u64 = 8_192;
 /// How to simulate.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Settings {
+pub struct SimulationSettings {
     /// Policies that are simulated as enforced, whatever their mode; `*` is all of them.
     pub enforce: Vec<String>,
     /// Attributes that no request has. Without it, policies that need what the log lacks are not simulated.
@@ -32,20 +35,20 @@ pub struct Settings {
     /// How many of the most denied clients are listed.
     pub n_top: usize,
     /// Spreads requests whose time is a whole second evenly over that second.
-    pub spread: bool,
+    pub spread_whole_seconds: bool,
     /// The most bytes of each log, after decompression.
     pub n_bytes_max: u64,
-    /// What is shown in place of a value that may be a secret, such as an API key.
+    /// Replaces a value that may be a secret, such as an API key.
     pub conceal: fn(&str) -> String,
 }
 
-impl Default for Settings {
+impl Default for SimulationSettings {
     fn default() -> Self {
         Self {
             enforce: Vec::new(),
             assume_absent: Vec::new(),
             n_top: 10,
-            spread: false,
+            spread_whole_seconds: false,
             n_bytes_max: 1 << 40,
             conceal: |_| "(hidden)".to_owned(),
         }
@@ -59,12 +62,12 @@ pub enum SimulateError {
     /// A log cannot be read, or its format is unknown.
     #[error(transparent)]
     Log(#[from] LogError),
-    /// The policies do not form a rule set.
+    /// The policies are invalid as a set.
     #[error(transparent)]
     Policies(#[from] PolicyError),
     /// The temporary file cannot be written or read.
     #[error("temporary file: {0}")]
-    Spool(#[from] std::io::Error),
+    TemporaryFile(#[from] std::io::Error),
     /// The engine does not confirm what the search found.
     #[error("the replay does not confirm {rate}; please report this as a bug")]
     NotConfirmed {
@@ -82,22 +85,22 @@ struct Totals {
     n_rejected: u64,
     n_without_address: u64,
     n_from_proxies: u64,
-    n_logged_429: u64,
+    n_status_429: u64,
     has_whole_seconds: bool,
     period: Option<Period>,
     timeline: TimelineCounter,
     hasher: ClientHasher,
     clients: ClientSet,
     clients_denied: ClientSet,
-    logged: Option<LoggedReport>,
+    logged_decisions: Option<LoggedDecisionsReport>,
 }
 
 /// The differences to another policy file.
 struct Comparison {
     replay: Replay,
-    report: AgainstReport,
-    losing: ClientCounts,
-    gaining: ClientCounts,
+    report: ComparisonReport,
+    newly_denied: ClientCounts,
+    newly_allowed: ClientCounts,
 }
 
 /// Replays logs against a policy file, and compares it with another one. `progress` is called from time to time with the number of lines
@@ -106,12 +109,12 @@ pub fn simulate(
     file: SimulatedFile,
     against: Option<SimulatedFile>,
     logs: Vec<Log>,
-    settings: &Settings,
+    settings: &SimulationSettings,
     progress: &mut dyn FnMut(u64),
 ) -> Result<Report, SimulateError> {
     let needs = file.policies.needs().iter();
     let needs = needs.chain(against.iter().flat_map(|file| file.policies.needs().iter()));
-    let reorder = Reorder::new(Wanted::new(needs), settings.spread);
+    let reorder = Reorder::new(Wanted::new(needs), settings.spread_whole_seconds);
     let mut logs = Logs::open(logs, reorder, settings.n_bytes_max)?;
     let SimulatedPolicies { policies, notes, general } = simulated(&file, &logs, settings)?;
     let replay = Replay::new(file, policies);
@@ -145,7 +148,7 @@ pub fn simulate(
     let mut report = Report {
         lines: counts.n_lines,
         unreadable: counts.n_unreadable,
-        not_requests: counts.n_not_requests,
+        lines_without_request: counts.n_without_request,
         out_of_order: counts.n_out_of_order,
         unreadable_lines: unreadable,
         logs,
@@ -162,7 +165,7 @@ pub fn simulate(
 fn simulated(
     file: &SimulatedFile,
     logs: &Logs,
-    settings: &Settings,
+    settings: &SimulationSettings,
 ) -> Result<SimulatedPolicies, PolicyError> {
     let contents = LogContents {
         formats: logs.formats(),
@@ -183,14 +186,14 @@ impl Totals {
             n_rejected: 0,
             n_without_address: 0,
             n_from_proxies: 0,
-            n_logged_429: 0,
+            n_status_429: 0,
             has_whole_seconds: false,
             period: None,
             timeline: TimelineCounter::default(),
             hasher: ClientHasher::default(),
             clients: ClientSet::default(),
             clients_denied: ClientSet::default(),
-            logged: None,
+            logged_decisions: None,
         }
     }
 
@@ -209,7 +212,7 @@ impl Totals {
         self.n_allowed += u64::from(!is_denied);
         self.n_uncovered += u64::from(outcome == Outcome::Uncovered);
         self.n_rejected += u64::from(outcome == Outcome::Rejected);
-        self.n_logged_429 += u64::from(record.status == Some(429));
+        self.n_status_429 += u64::from(record.status == Some(429));
         self.has_whole_seconds |= record.is_whole_second;
         let period = self.period.get_or_insert(Period { from: at, to: at });
         period.to = period.to.max(at);
@@ -229,39 +232,41 @@ impl Totals {
             self.n_from_proxies += 1;
         }
         if let Some(decision) = &record.decision {
-            let logged = self.logged.get_or_insert_default();
+            let logged = self.logged_decisions.get_or_insert_default();
             logged.requests += 1;
             logged.denied += u64::from(decision.is_denied);
-            logged.only_logged += u64::from(decision.is_denied && !is_denied);
-            logged.only_simulated += u64::from(is_denied && !decision.is_denied);
+            logged.denied_only_in_log += u64::from(decision.is_denied && !is_denied);
+            logged.denied_only_in_simulation += u64::from(is_denied && !decision.is_denied);
             if decision.is_denied != is_denied && logged.first_difference.is_none() {
                 let (path, _) = identity::path_and_query(&record.target);
-                logged.first_difference = Some(FirstDenial {
+                let request = RequestSummary {
                     at,
                     client: client.as_ref().map_or("unknown", |client| client.name.as_str()).to_owned(),
                     method: record.method.clone().into_owned(),
                     path: path.to_owned(),
-                });
+                };
+                let denied_in = if is_denied { "simulation" } else { "log" };
+                logged.first_difference = Some(DecisionDifference { request, denied_in });
             }
         }
         client
     }
 
     /// Adds the totals, and what a reader must know about them.
-    fn add_to(self, report: &mut Report, settings: &Settings, n_evicted: u64) {
+    fn add_to(self, report: &mut Report, settings: &SimulationSettings, n_evicted: u64) {
         report.period = self.period;
         (report.requests, report.allowed, report.denied) = (self.n_requests, self.n_allowed, self.n_denied);
         report.clients = self.clients.len() as u64;
         report.clients_denied = self.clients_denied.len() as u64;
         report.timeline = self.timeline.report();
-        (report.logged, report.logged_429) = (self.logged, self.n_logged_429);
+        (report.logged_decisions, report.status_429) = (self.logged_decisions, self.n_status_429);
         let notes = &mut report.notes;
         for log in &report.logs {
             if let Some(error) = &log.error {
                 notes.push(format!("{} was read only in part: {error}", log.log));
             }
         }
-        if report.requests == 0 && report.not_requests > 0 {
+        if report.requests == 0 && report.lines_without_request > 0 {
             notes.push("no line is a request; check --format".to_owned());
         }
         if report.out_of_order > 0 {
@@ -270,7 +275,7 @@ impl Totals {
                 report.out_of_order
             ));
         }
-        if self.has_whole_seconds && !settings.spread {
+        if self.has_whole_seconds && !settings.spread_whole_seconds {
             notes.push(
                 "times in the log are whole seconds, so the requests of one second were replayed at the same instant; \
                  --spread spreads them evenly over the second"
@@ -317,10 +322,15 @@ struct Client {
 
 impl Comparison {
     fn new(file: SimulatedFile, simulated: SimulatedPolicies, n_top: usize) -> Self {
-        let report = AgainstReport { file: file.name.clone(), ..AgainstReport::default() };
+        let report = ComparisonReport { file: file.name.clone(), ..ComparisonReport::default() };
         let SimulatedPolicies { policies, .. } = simulated;
         let replay = Replay::new(file, policies);
-        Self { replay, report, losing: ClientCounts::new(n_top), gaining: ClientCounts::new(n_top) }
+        Self {
+            replay,
+            report,
+            newly_denied: ClientCounts::new(n_top),
+            newly_allowed: ClientCounts::new(n_top),
+        }
     }
 
     /// Compares the decision of the new file with that of the other one.
@@ -330,12 +340,12 @@ impl Comparison {
         let (is_new, is_old) = (new == Outcome::Denied, old == Outcome::Denied);
         self.report.denied += u64::from(is_old);
         if let Some(client) = &client {
-            self.losing.count(client.id);
-            self.gaining.count(client.id);
+            self.newly_denied.count(client.id);
+            self.newly_allowed.count(client.id);
         }
         let (n, clients) = match (is_old, is_new) {
-            (false, true) => (&mut self.report.newly_denied, &mut self.losing),
-            (true, false) => (&mut self.report.newly_allowed, &mut self.gaining),
+            (false, true) => (&mut self.report.newly_denied, &mut self.newly_denied),
+            (true, false) => (&mut self.report.newly_allowed, &mut self.newly_allowed),
             (true, true) | (false, false) => return,
         };
         *n += 1;
@@ -344,13 +354,25 @@ impl Comparison {
         }
     }
 
-    fn report(self) -> AgainstReport {
-        AgainstReport {
-            clients_losing: self.losing.n_denied(),
-            clients_gaining: self.gaining.n_denied(),
-            losing_most: self.losing.most_denied(),
-            gaining_most: self.gaining.most_denied(),
+    fn report(self) -> ComparisonReport {
+        ComparisonReport {
+            clients_newly_denied: self.newly_denied.n_denied(),
+            clients_newly_allowed: self.newly_allowed.n_denied(),
+            most_newly_denied: client_changes(&self.newly_denied),
+            most_newly_allowed: client_changes(&self.newly_allowed),
             ..self.report
         }
     }
+}
+
+/// The clients with the most changed decisions, which were counted as denials.
+fn client_changes(counts: &ClientCounts) -> Vec<ClientChange> {
+    let change = |client: DeniedClient| ClientChange {
+        client: client.client,
+        requests: client.requests,
+        changed: client.denied,
+        first_at: client.first_denied_at,
+        last_at: client.last_denied_at,
+    };
+    counts.most_denied().into_iter().map(change).collect()
 }

@@ -6,7 +6,7 @@ use ratewright_core::quota::Quota;
 
 use crate::clients::{ClientCounts, ClientId};
 use crate::log_contents::PolicyNotes;
-use crate::report::{FirstDenial, PolicyReport};
+use crate::report::{PolicyReport, RequestSummary};
 use crate::timeline::TimelineCounter;
 
 /// Counts the requests of one policy.
@@ -15,7 +15,7 @@ pub(crate) struct PolicyTally {
     n_requests: u64,
     n_denied: u64,
     n_near: u64,
-    first_denial: Option<FirstDenial>,
+    first_denial: Option<RequestSummary>,
     clients: ClientCounts,
     timeline: TimelineCounter,
 }
@@ -24,7 +24,7 @@ pub(crate) struct PolicyTally {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PolicyOutcome {
     pub(crate) is_denied: bool,
-    /// It was allowed, with less than 20 % of a limit left.
+    /// It was allowed, with less than 20% of a limit left.
     pub(crate) is_near: bool,
 }
 
@@ -62,7 +62,7 @@ impl PolicyTally {
         }
         if outcome.is_denied && self.first_denial.is_none() {
             let (method, path) = request();
-            self.first_denial = Some(FirstDenial { at, client: name(), method, path });
+            self.first_denial = Some(RequestSummary { at, client: name(), method, path });
         }
     }
 

@@ -11,7 +11,7 @@ use http::Uri;
 use crate::admin_client::AdminKey;
 use crate::config::Source;
 use crate::fetch;
-pub(crate) use simulation::{LogArgs, OfArg, SimulateArgs, SuggestArgs};
+pub(crate) use simulation::{LogArgs, ShareOfArg, SimulateArgs, SuggestArgs};
 use simulation::{SIMULATE_EXAMPLES, SUGGEST_EXAMPLES};
 
 /// Exact rate limiting for HTTP APIs
@@ -71,10 +71,10 @@ pub(crate) enum Command {
     #[command(after_help = SIMULATE_EXAMPLES)]
     Simulate(SimulateArgs),
 
-    /// Find the smallest rate that denies at most a given share of the requests in access logs
+    /// Find the lowest rate that denies at most a given share of the requests in access logs
     ///
     /// It prints the rate, the clients that it would deny most, how the share depends on the rate, and a policy to paste. The rate is
-    /// confirmed by a replay, and so is that the next smaller rate denies too many. Rates are whole numbers per hour, minute or second.
+    /// confirmed by a replay, and so is that the next lower rate denies too many. Rates are whole numbers per hour, minute or second.
     #[command(after_help = SUGGEST_EXAMPLES)]
     Suggest(SuggestArgs),
 

@@ -8,7 +8,7 @@ use ratewright_core::policy::{Policy, Selector};
 use ratewright_core::{Micros, Policies};
 use ratewright_gateway::RouteTable;
 use ratewright_gateway::route::RouteLookup;
-use ratewright_sim::{Report, Routes, Settings, SimulatedFile};
+use ratewright_sim::{Report, Routes, SimulatedFile, SimulationSettings};
 use ratewright_tower::RequestReader;
 
 use crate::cli::{LogArgs, SimulateArgs};
@@ -79,7 +79,7 @@ fn simulated(args: &SimulateArgs) -> Result<Report, CommandError> {
     let mut report = report?;
     report.notes.append(&mut notes);
     if let Some(path) = &args.html {
-        let title = format!("{} replayed", args.config.display());
+        let title = format!("Simulation of {}", args.config.display());
         std::fs::write(path, report.to_html(&title))
             .map_err(|error| anyhow::anyhow!("cannot write {}: {error}", path.display()))?;
     }
@@ -87,10 +87,10 @@ fn simulated(args: &SimulateArgs) -> Result<Report, CommandError> {
 }
 
 /// The settings that both commands have.
-pub(crate) fn settings(logs: &LogArgs, top: u16) -> Settings {
-    let mut settings = Settings::default();
+pub(crate) fn settings(logs: &LogArgs, top: u16) -> SimulationSettings {
+    let mut settings = SimulationSettings::default();
     settings.n_top = usize::from(top);
-    settings.spread = logs.spread;
+    settings.spread_whole_seconds = logs.spread;
     settings.n_bytes_max = logs.max_size;
     settings.conceal = ratewright_store::redis::digest_of;
     settings

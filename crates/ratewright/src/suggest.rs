@@ -1,4 +1,4 @@
-//! `ratewright suggest`: the smallest rate that denies at most a given share, according to access logs.
+//! `ratewright suggest`: the lowest rate that denies at most a given share, according to access logs.
 
 use std::fmt::Write as _;
 use std::num::NonZeroU32;
@@ -6,9 +6,9 @@ use std::process::ExitCode;
 
 use anyhow::anyhow;
 use ratewright_core::Policies;
-use ratewright_sim::{Of, SimulatedFile, Suggestion, Target};
+use ratewright_sim::{ShareOf, SimulatedFile, SuggestOptions, Suggestion};
 
-use crate::cli::{OfArg, SuggestArgs};
+use crate::cli::{ShareOfArg, SuggestArgs};
 use crate::config::Config;
 use crate::log_files::LogFiles;
 use crate::simulate::{self, CommandError};
@@ -41,16 +41,16 @@ pub(crate) fn suggest(args: &SuggestArgs) -> ExitCode {
 fn suggested(args: &SuggestArgs) -> Result<Suggestion, CommandError> {
     let file = policy_file(args)?;
     let LogFiles { logs, mut progress } = LogFiles::new(&args.logs)?;
-    let mut target = Target::new(NonZeroU32::MIN, args.deny_at_most);
-    target.bursts.clone_from(&args.burst);
-    target.of = match args.of {
-        OfArg::Requests => Of::Requests,
-        OfArg::Clients => Of::Clients,
+    let mut options = SuggestOptions::new(NonZeroU32::MIN, args.deny_at_most);
+    options.bursts.clone_from(&args.burst);
+    options.of = match args.of {
+        ShareOfArg::Requests => ShareOf::Requests,
+        ShareOfArg::Clients => ShareOf::Clients,
     };
     let suggestion = ratewright_sim::suggest(
         &file,
         logs,
-        &target,
+        &options,
         &simulate::settings(&args.logs, args.top),
         Box::new(tempfile::SpooledTempFile::new(IN_MEMORY_MAX)),
         &|rate, burst| policy(args, rate, burst),

@@ -12,7 +12,7 @@ use ratewright_core::{Micros, Quota};
 
 use super::quota;
 
-/// The largest rate, per second.
+/// The highest rate, per second.
 const PER_SECOND_MAX: u32 = 1_000_000;
 
 /// A rate that is tried.

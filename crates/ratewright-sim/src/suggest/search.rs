@@ -12,9 +12,9 @@ use ratewright_core::store::Act;
 use ratewright_core::{Limiter, ManualClock, Micros, Policies, Policy, Query, Quota, Verdict};
 use ratewright_store::MemoryStore;
 
+use super::event_file::EventReader;
 use super::grid::Candidate;
 use super::quota;
-use super::spool::SpoolReader;
 use crate::clients::{ClientCounts, ClientHasher};
 use crate::replay::ready;
 use crate::simulate::SimulateError;
@@ -61,17 +61,17 @@ pub(super) struct Search {
     tried: BTreeMap<usize, Denied>,
     /// Those that are shown.
     shown: BTreeSet<usize>,
-    smallest: Option<usize>,
+    lowest: Option<usize>,
 }
 
 impl Search {
-    /// Finds the smallest of the candidates that is enough. What a candidate denies falls with its rate.
+    /// Finds the lowest of the candidates that is enough. What a candidate denies falls with its rate.
     pub(super) fn run(
         candidates: &[Candidate],
-        events: &mut SpoolReader,
+        events: &mut EventReader,
         is_enough: impl Fn(&Denied) -> bool,
     ) -> io::Result<Self> {
-        let mut search = Self { tried: BTreeMap::new(), shown: BTreeSet::new(), smallest: None };
+        let mut search = Self { tried: BTreeMap::new(), shown: BTreeSet::new(), lowest: None };
         // The answer lies in low..=high. If `high` is the number of candidates, no candidate is enough.
         let (mut low, mut high) = (0, candidates.len());
         while low < high {
@@ -85,9 +85,9 @@ impl Search {
                 }
             }
         }
-        search.smallest = (high < candidates.len()).then_some(high);
-        match search.smallest {
-            Some(smallest) => search.look_around(smallest, candidates, events)?,
+        search.lowest = (high < candidates.len()).then_some(high);
+        match search.lowest {
+            Some(lowest) => search.look_around(lowest, candidates, events)?,
             None => search.shown = search.tried.keys().copied().collect(),
         }
         Ok(search)
@@ -98,24 +98,24 @@ impl Search {
         &mut self,
         indices: &[usize],
         candidates: &[Candidate],
-        events: &mut SpoolReader,
+        events: &mut EventReader,
     ) -> io::Result<()> {
         let quotas: Vec<&Quota> = indices.iter().map(|index| &candidates[*index].quota).collect();
         self.tried.extend(indices.iter().copied().zip(count_denied(events, &quotas)?));
         Ok(())
     }
 
-    /// Tries smaller and larger rates than the one that was found, for the curve.
+    /// Tries lower and higher rates than the one that was found, for the curve.
     fn look_around(
         &mut self,
-        smallest: usize,
+        lowest: usize,
         candidates: &[Candidate],
-        events: &mut SpoolReader,
+        events: &mut EventReader,
     ) -> io::Result<()> {
-        let found = &candidates[smallest];
+        let found = &candidates[lowest];
         let last_below = |share| candidates.iter().rposition(|candidate| candidate.is_at_most(found, share));
         self.shown = AROUND.into_iter().filter_map(last_below).collect();
-        self.shown.extend([smallest, smallest.saturating_sub(1)]);
+        self.shown.extend([lowest, lowest.saturating_sub(1)]);
         let new: Vec<_> =
             self.shown.iter().filter(|index| !self.tried.contains_key(index)).copied().collect();
         for indices in new.chunks(side_by_side(events.n_clients())) {
@@ -124,8 +124,8 @@ impl Search {
         Ok(())
     }
 
-    pub(super) fn smallest(&self) -> Option<usize> {
-        self.smallest
+    pub(super) fn lowest(&self) -> Option<usize> {
+        self.lowest
     }
 
     /// The rates around the one that was found, up to the first that denies nothing.
@@ -133,7 +133,7 @@ impl Search {
         let shown = self.shown.iter().filter_map(|index| Some((*index, self.tried.get(index)?)));
         let mut is_over = false;
         shown.take_while(move |(index, denied)| {
-            let is_shown = !is_over || self.smallest.is_none_or(|smallest| *index <= smallest);
+            let is_shown = !is_over || self.lowest.is_none_or(|lowest| *index <= lowest);
             is_over = denied.n_requests == 0;
             is_shown
         })
@@ -155,7 +155,7 @@ fn spread(first: usize, last: usize, n: usize) -> Vec<usize> {
 }
 
 /// What each of these quotas denies, in one pass.
-fn count_denied(events: &mut SpoolReader, quotas: &[&Quota]) -> io::Result<Vec<Denied>> {
+fn count_denied(events: &mut EventReader, quotas: &[&Quota]) -> io::Result<Vec<Denied>> {
     let n = quotas.len();
     let full: Vec<_> = quotas.iter().map(|quota| TokenBucket::full(quota)).collect();
     let mut states: Vec<TokenBucket> = Vec::new();
@@ -184,9 +184,9 @@ fn count_denied(events: &mut SpoolReader, quotas: &[&Quota]) -> io::Result<Vec<D
     Ok(denied)
 }
 
-/// The smallest burst that is enough with the largest rate, if a larger one than `burst` is.
-pub(super) fn least_burst(
-    events: &mut SpoolReader,
+/// The smallest burst that is enough with the highest rate, if a larger one than `burst` is.
+pub(super) fn sufficient_burst(
+    events: &mut EventReader,
     burst: NonZeroU32,
     is_enough: impl Fn(&Denied) -> bool,
 ) -> io::Result<Option<u32>> {
@@ -223,7 +223,7 @@ pub(super) struct Replayed {
 
 /// Replays all events through the engine: a policy, a limiter and the memory store.
 pub(super) fn replayed(
-    events: &mut SpoolReader,
+    events: &mut EventReader,
     quota: &Quota,
     n_top: usize,
 ) -> Result<Replayed, SimulateError> {

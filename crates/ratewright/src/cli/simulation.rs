@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use ratewright_core::query::AttributeName;
-use ratewright_sim::{FieldMap, Share};
+use ratewright_sim::{DeniedShare, FieldMap};
 
 #[derive(Args, Debug)]
 pub(crate) struct SimulateArgs {
@@ -68,11 +68,11 @@ pub(crate) struct SuggestArgs {
 
     /// The largest share that may be denied: 0.1% or 1/1000
     #[arg(long, value_name = "SHARE", default_value = "0.1%")]
-    pub(crate) deny_at_most: Share,
+    pub(crate) deny_at_most: DeniedShare,
 
     /// What the share is a share of: denied requests of all requests, or clients with a denied request of all clients
     #[arg(long, value_name = "WHAT", default_value = "requests")]
-    pub(crate) of: OfArg,
+    pub(crate) of: ShareOfArg,
 
     /// Policy file whose section `clients` says which proxies to trust and how to read addresses and paths
     #[arg(short, long, value_name = "FILE")]
@@ -89,7 +89,7 @@ pub(crate) struct SuggestArgs {
 
 /// What a share is a share of.
 #[derive(ValueEnum, Clone, Copy, Debug)]
-pub(crate) enum OfArg {
+pub(crate) enum ShareOfArg {
     Requests,
     Clients,
 }

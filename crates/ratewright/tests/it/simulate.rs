@@ -222,9 +222,13 @@ fn the_gateways_own_log_is_simulated_to_the_same_decisions() {
     let folder = folder(&[("p.yaml", config), ("access.log", &(lines.join("\n") + "\n"))]);
     let report = json_of(&run_in(folder.path(), &["simulate", "-c", "p.yaml", "access.log", "--json"]));
     assert_eq!(report["logs"][0]["format"], "ratewright");
-    let logged = &report["logged"];
+    let logged = &report["logged_decisions"];
     assert_eq!((&logged["requests"], &logged["denied"]), (&json!(12), &json!(n_denied)));
-    assert_eq!((&logged["only_logged"], &logged["only_simulated"]), (&json!(0), &json!(0)), "{logged}");
+    assert_eq!(
+        (&logged["denied_only_in_log"], &logged["denied_only_in_simulation"]),
+        (&json!(0), &json!(0)),
+        "{logged}"
+    );
     let routed =
         report["policies"].as_array().unwrap().iter().find(|policy| policy["policy"] == "routed").unwrap();
     assert_eq!(routed["is_simulated"], true, "{routed}");
