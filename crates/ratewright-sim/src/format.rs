@@ -110,7 +110,7 @@ pub enum FormatError {
         name: &'static str,
     },
     /// The format has fixed fields.
-    #[error("format {name} has fixed fields; a field map is only for json and csv")]
+    #[error("--fields works only with --format json or csv, not {name}")]
     FieldsFixed {
         /// The name of the format.
         name: &'static str,
@@ -119,8 +119,8 @@ pub enum FormatError {
 
 impl Format {
     /// The names of all formats. `common` is another name of `combined`.
-    pub const NAMES: [&'static str; 9] =
-        ["combined", "ratewright", "envoy", "envoy-json", "traefik", "caddy", "alb", "json", "csv"];
+    pub const NAMES: [&'static str; 10] =
+        ["combined", "common", "ratewright", "envoy", "envoy-json", "traefik", "caddy", "alb", "json", "csv"];
 
     /// Formats that are recognised by their lines.
     const DETECTED: [Self; 7] = [

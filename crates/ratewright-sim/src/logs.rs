@@ -78,7 +78,7 @@ pub enum LogError {
     },
     /// The format is not given, and was not recognised.
     #[error(
-        "{log}: unknown format; name it with --format ({names}), or map the fields with --format json|csv --fields",
+        "format not recognised: {log}; set --format ({names}); json and csv also need --fields",
         names = Format::NAMES.join(", ")
     )]
     UnknownFormat {

@@ -3,7 +3,7 @@
 mod client_row;
 mod escape;
 mod html;
-mod number;
+pub(crate) mod number;
 mod report_table;
 #[cfg(test)]
 mod samples;
@@ -126,9 +126,9 @@ pub struct PolicyReport {
     pub most_denied: Vec<DeniedClient>,
     /// Requests per interval.
     pub timeline: Timeline,
-    /// Why it was not simulated, or what the log does not tell about it.
+    /// Why it was not simulated, or what the log does not record about it.
     pub notes: Vec<String>,
-    /// False if it was not simulated: it is off, or the log does not have what it needs.
+    /// False if it was not simulated: it is off, or the log does not record what it needs.
     pub is_simulated: bool,
 }
 

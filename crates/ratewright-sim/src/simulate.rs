@@ -14,9 +14,10 @@ use crate::logs::{Log, LogError, Logs, LogsReport};
 use crate::record::Record;
 use crate::reorder::Reorder;
 use crate::replay::{Outcome, Replay, SimulatedFile, Tallies};
+use crate::report::number::grouped;
 use crate::report::{
-    ClientChange, ComparisonReport, DecisionDifference, DeniedClient, LoggedDecisionsReport, Period, Report,
-    RequestSummary,
+    ClientChange, ComparisonReport, DecisionDifference, DeniedClient, LogReport, LoggedDecisionsReport,
+    Period, Report, RequestSummary,
 };
 use crate::stored_record::Wanted;
 use crate::timeline::TimelineCounter;
@@ -66,10 +67,10 @@ pub enum SimulateError {
     #[error(transparent)]
     Policies(#[from] PolicyError),
     /// The temporary file cannot be written or read.
-    #[error("temporary file: {0}")]
+    #[error("cannot use the temporary file: {0}")]
     TemporaryFile(#[from] std::io::Error),
     /// The engine does not confirm what the search found.
-    #[error("the replay does not confirm {rate}; please report this as a bug")]
+    #[error("suggested rate {rate} failed its replay check; please report this bug")]
     NotConfirmed {
         /// The rate.
         rate: String,
@@ -261,56 +262,74 @@ impl Totals {
         report.timeline = self.timeline.report();
         (report.logged_decisions, report.status_429) = (self.logged_decisions, self.n_status_429);
         let notes = &mut report.notes;
-        for log in &report.logs {
-            if let Some(error) = &log.error {
-                notes.push(format!("{} was read only in part: {error}", log.log));
-            }
-        }
-        if report.requests == 0 && report.lines_without_request > 0 {
-            notes.push("no line is a request; check --format".to_owned());
-        }
-        if report.out_of_order > 0 {
-            notes.push(format!(
-                "{} requests were not replayed: they are more than a minute earlier than a line before them; sort the log by time",
-                report.out_of_order
-            ));
-        }
-        if self.has_whole_seconds && !settings.spread_whole_seconds {
-            notes.push(
-                "times in the log are whole seconds, so the requests of one second were replayed at the same instant; \
-                 --spread spreads them evenly over the second"
-                    .to_owned(),
-            );
-        }
+        add_log_notes(
+            notes,
+            &report.logs,
+            report.requests == 0 && report.lines_without_request > 0,
+            report.out_of_order,
+            self.has_whole_seconds && !settings.spread_whole_seconds,
+        );
         if self.n_uncovered > 0 {
-            notes.push(format!(
-                "no policy applied to {} requests: they are exempt (the section exempt), or no policy covers them",
-                self.n_uncovered
-            ));
+            let n = grouped(self.n_uncovered);
+            notes.push(format!("{n} requests match no policy or are exempt (section exempt)"));
         }
         if self.n_rejected > 0 {
             notes.push(format!(
-                "{} requests have no route or an ambiguous path: the gateway rejects them before any limit, so they count as allowed",
-                self.n_rejected
+                "{} requests count as allowed although the gateway would reject them before rate limiting: no route, \
+                 or ambiguous path",
+                grouped(self.n_rejected)
             ));
         }
         if self.n_without_address > 0 {
             notes.push(format!(
-                "{} requests have no client address in the log; policies by ip did not apply to them",
-                self.n_without_address
+                "the log does not record the client address of {} requests; policies by ip did not apply to them",
+                grouped(self.n_without_address)
             ));
         }
         if self.n_from_proxies > 0 {
             notes.push(format!(
-                "{} requests have the address of a trusted proxy: the log does not name their clients",
-                self.n_from_proxies
+                "{} requests have a trusted proxy's address as client: the log does not record the real client",
+                grouped(self.n_from_proxies)
             ));
         }
         if n_evicted > 0 {
             notes.push(format!(
-                "{n_evicted} buckets were dropped because more than 40 million were in use; denials may be missing"
+                "{} buckets were dropped because more than 40 million were in use; denials may be missing",
+                grouped(n_evicted)
             ));
         }
+    }
+}
+
+/// Adds the notes on reading the logs, which all reports have.
+pub(crate) fn add_log_notes(
+    notes: &mut Vec<String>,
+    logs: &[LogReport],
+    has_no_requests: bool,
+    n_out_of_order: u64,
+    has_whole_seconds: bool,
+) {
+    for log in logs {
+        if let Some(error) = &log.error {
+            notes.push(format!("log not fully read: {}: {error}", log.log));
+        }
+    }
+    if has_no_requests {
+        notes.push("no requests found in the logs; check --format".to_owned());
+    }
+    if n_out_of_order > 0 {
+        notes.push(format!(
+            "{} requests were not replayed: more than a minute out of order; pass the logs as separate arguments, or \
+             sort the log by time",
+            grouped(n_out_of_order)
+        ));
+    }
+    if has_whole_seconds {
+        notes.push(
+            "the log has whole seconds only, so the requests of one second were replayed at the same instant; use \
+             --spread to spread them over the second"
+                .to_owned(),
+        );
     }
 }
 

@@ -31,8 +31,9 @@ use crate::identity;
 use crate::logs::{Log, Logs, LogsReport};
 use crate::reorder::Reorder;
 use crate::replay::{SimulatedFile, client_id, client_name};
+use crate::report::number::grouped;
 use crate::report::{BurstSuggestion, CurvePoint, DeniedClient, Period, Suggestion};
-use crate::simulate::{PROGRESS_EVERY, SimulateError, SimulationSettings};
+use crate::simulate::{PROGRESS_EVERY, SimulateError, SimulationSettings, add_log_notes};
 use crate::stored_record::Wanted;
 use event_file::{EventReader, EventWriter};
 use grid::{Candidate, grid};
@@ -146,31 +147,13 @@ pub fn suggest(
 
 fn add_notes(suggestion: &mut Suggestion, n_other: u64, has_whole_seconds: bool) {
     let notes = &mut suggestion.notes;
-    for log in &suggestion.logs {
-        if let Some(error) = &log.error {
-            notes.push(format!("{} was read only in part: {error}", log.log));
-        }
-    }
-    if suggestion.requests == 0 && suggestion.lines_without_request > 0 {
-        notes.push("no line is a request; check --format".to_owned());
-    }
+    let has_no_requests = suggestion.requests == 0 && n_other == 0 && suggestion.lines_without_request > 0;
+    add_log_notes(notes, &suggestion.logs, has_no_requests, suggestion.out_of_order, has_whole_seconds);
     if n_other > 0 {
         notes.push(format!(
-            "{n_other} other requests were left out: they have another path or method, are exempt by default, or lack what --by counts"
+            "{} requests were not counted: they do not match --path or --method, are exempt, or lack a --by attribute",
+            grouped(n_other)
         ));
-    }
-    if suggestion.out_of_order > 0 {
-        notes.push(format!(
-            "{} requests were left out: they are more than a minute earlier than a line before them; sort the log by time",
-            suggestion.out_of_order
-        ));
-    }
-    if has_whole_seconds {
-        notes.push(
-            "times in the log are whole seconds, so the requests of one second count as simultaneous; \
-             --spread spreads them evenly over the second"
-                .to_owned(),
-        );
     }
 }
 

@@ -55,7 +55,11 @@ impl LogFiles {
         let mut n_all = Some(0);
         for path in &args.logs {
             let identity = path.canonicalize().unwrap_or_else(|_| path.clone());
-            ensure!(seen.insert(identity), "{}: named twice; its requests would count twice", path.display());
+            ensure!(
+                seen.insert(identity),
+                "log given twice: {}; its requests would be counted twice",
+                path.display()
+            );
             let (log, size) = open(path, format.clone(), &n_read)?;
             logs.push(log);
             n_all = n_all.zip(size).map(|(all, size)| all + size);
@@ -73,7 +77,7 @@ fn open(path: &Path, format: Option<Format>, n_read: &Arc<AtomicU64>) -> anyhow:
     let name = path.display().to_string();
     let file = File::open(path).with_context(|| format!("cannot open {name}"))?;
     let metadata = file.metadata().with_context(|| format!("cannot open {name}"))?;
-    ensure!(!metadata.is_dir(), "{name} is a folder; name its logs: {name}/*.log");
+    ensure!(!metadata.is_dir(), "{name} is a folder; list its log files: {name}/*.log");
     if !metadata.is_file() {
         return Ok((Log::once(name, format, CountedRead { log: file, n_read: Arc::clone(n_read) }), None));
     }

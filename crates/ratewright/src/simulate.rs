@@ -56,7 +56,7 @@ fn simulated(args: &SimulateArgs) -> Result<Report, CommandError> {
         if file.policies.named(name).is_none() {
             let names: Vec<_> = file.policies.iter().map(Policy::name).collect();
             return Err(anyhow::anyhow!(
-                "--enforce {name}: {} has no such policy; it has {}",
+                "unknown policy in --enforce: {name}; {} has {}",
                 args.config.display(),
                 names.join(", ")
             )
@@ -108,12 +108,12 @@ pub(crate) fn policy_file(
     let in_flight: Vec<_> = config.permits.iter().map(Policy::name).collect();
     if !in_flight.is_empty() {
         notes.push(format!(
-            "limits on requests in flight were not simulated: {}; a log does not show how many requests were open at once",
+            "concurrency limits (in_flight) were not simulated: {}; a log does not record concurrent requests",
             in_flight.join(", ")
         ));
     }
     if config.envoy.is_some() {
-        notes.push("rules for Envoy were not simulated: a log does not have descriptors".to_owned());
+        notes.push("Envoy rules were not simulated: an access log does not record descriptors".to_owned());
     }
     let routes = config.gateway.routes;
     let is_routed = |policy: &Policy| {

@@ -29,7 +29,7 @@ enum Columns {
     Missing,
 }
 
-const MISSING: LineError = LineError("header line does not have all columns of the field map");
+const MISSING: LineError = LineError("header line lacks a column named in --fields");
 const UNCLOSED: LineError = LineError("value has no closing quote on this line");
 
 impl CsvParser {
@@ -93,7 +93,7 @@ fn record<'a>(
     let mut builder = RecordBuilder::default();
     let mut values = Values { rest: Some(line) };
     for column in columns {
-        let value = values.next().ok_or(LineError("line has fewer columns than the field map needs"))??;
+        let value = values.next().ok_or(LineError("line has fewer columns than --fields needs"))??;
         for field in column.iter().filter_map(|field| fields.get(*field)) {
             builder.add(&field.0, value.clone())?;
         }
@@ -124,7 +124,7 @@ impl<'a> Iterator for Values<'a> {
         self.rest = match after {
             [] => None,
             [b',', rest @ ..] => Some(rest),
-            _ => return Some(Err(LineError("no comma after a value in quotes"))),
+            _ => return Some(Err(LineError("no comma after a quoted value"))),
         };
         Some(Ok(value))
     }

@@ -20,7 +20,7 @@ use super::text::Quoted;
 use super::{Line, LineError, address, status, time};
 use crate::record::Record;
 
-const TEXTS_MISSING: LineError = LineError("no texts in quotes after the duration");
+const TEXTS_MISSING: LineError = LineError("quoted fields are missing after the duration");
 
 #[inline(never)]
 pub(super) fn parse(line: &[u8]) -> Result<Line<'_>, LineError> {

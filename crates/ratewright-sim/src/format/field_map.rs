@@ -29,14 +29,14 @@ pub struct FieldMap {
 #[non_exhaustive]
 pub enum FieldMapError {
     /// An entry without `=`.
-    #[error("fields: {entry:?} has no =; write it as time=NAME")]
+    #[error("{entry:?} has no =; write it as time=NAME")]
     NoEquals {
         /// The entry.
         entry: String,
     },
-    /// A name that nothing has.
+    /// An unknown field name.
     #[error(
-        "fields: {name:?} is unknown; known are {}, header:NAME, cookie:NAME, claim:NAME, query:NAME and \
+        "unknown field {name:?}; use {}, header:NAME, cookie:NAME, claim:NAME, query:NAME or \
              attribute:NAME",
         known()
     )]
@@ -45,25 +45,25 @@ pub enum FieldMapError {
         name: String,
     },
     /// An entry with nothing after `=`.
-    #[error("fields: {name} has no field; write it as {name}=NAME")]
+    #[error("{name}= names no log field; write {name}=NAME")]
     Empty {
         /// The name.
         name: String,
     },
     /// A name that appears twice.
-    #[error("fields: {name} appears twice")]
+    #[error("{name} appears twice")]
     Repeated {
         /// The name.
         name: String,
     },
     /// No field holds the time.
-    #[error("fields: time is missing; add time=NAME")]
+    #[error("time is missing; add time=NAME")]
     NoTime,
     /// Too many entries.
-    #[error("fields: more than {} entries", FieldMap::LEN_MAX)]
+    #[error("more than {} entries", FieldMap::LEN_MAX)]
     TooMany,
     /// A name of a nested field that is too deep.
-    #[error("fields: {field:?} has more than {} parts", FieldMap::DEPTH_MAX)]
+    #[error("{field:?} has more than {} parts", FieldMap::DEPTH_MAX)]
     TooDeep {
         /// The name of the field.
         field: String,

@@ -101,7 +101,7 @@ const CADDY: Table = &[
 ];
 
 const INVALID: LineError = LineError("line is not a JSON object");
-const INVALID_TEXT: LineError = LineError("text in JSON has an invalid escape");
+const INVALID_TEXT: LineError = LineError("string has an invalid escape");
 
 impl JsonParser {
     pub(super) fn ratewright() -> Self {
@@ -122,7 +122,7 @@ impl JsonParser {
 
     pub(super) fn of_map(map: &FieldMap) -> Self {
         let fields = map.fields.iter().map(|(field, name)| (field.clone(), Cow::Owned(name.clone())));
-        let without_request = Err(LineError("no value in the field of the method or the path"));
+        let without_request = Err(LineError("method or path field is missing"));
         Self { fields: fields.collect(), header_prefix: None, without_request }
     }
 

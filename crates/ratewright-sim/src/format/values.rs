@@ -78,7 +78,7 @@ impl<'a> RecordBuilder<'a> {
         let time = match (self.arrived_at, self.responded_at) {
             (Some(arrived_at), _) => arrived_at,
             (None, Some(responded_at)) => responded_at.before(self.duration)?,
-            (None, None) => return Err(LineError("no time in the field of the time")),
+            (None, None) => return Err(LineError("time field is empty or missing")),
         };
         self.record.at = time.at;
         self.record.is_whole_second = time.is_whole_second;
@@ -137,6 +137,6 @@ fn truth(text: &str) -> Result<bool, LineError> {
     match text {
         "true" | "1" => Ok(true),
         "false" | "0" => Ok(false),
-        _ => Err(LineError("decision is not true, false, 1 or 0")),
+        _ => Err(LineError("denied is not true, false, 1 or 0")),
     }
 }

@@ -1,7 +1,7 @@
 //! Numbers for people: thousands separators, and shares in percent.
 
 /// A count with thousands separators: `3,401,200`.
-pub(super) fn grouped(n: u64) -> String {
+pub(crate) fn grouped(n: u64) -> String {
     let digits = n.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
     for (position, digit) in digits.chars().enumerate() {

@@ -67,7 +67,7 @@ fn a_log_that_ends_early_is_replayed_up_to_there_and_reported() {
         let report = simulate(FILE, vec![log("log", Format::Combined, half)]);
         assert!((1_000..19_000).contains(&report.requests), "{}", report.requests);
         let error = report.logs[0].error.clone().expect("an error");
-        let is_noted = report.notes.iter().any(|note| note.contains("log was read only in part"));
+        let is_noted = report.notes.iter().any(|note| note.contains("log not fully read"));
         assert!(is_noted, "{error}: {:?}", report.notes);
     }
 }

@@ -157,8 +157,8 @@ fn what_the_log_lacks_is_reported_and_not_guessed() {
     assert_eq!(
         shown,
         [
-            (false, 0, "the log does not have header:x-api-key; if no request has it, add --assume-absent header:x-api-key".to_owned()),
-            (false, 0, "the log does not have header:x-tier; if no request has it, add --assume-absent header:x-tier".to_owned()),
+            (false, 0, "the log does not record header:x-api-key; if requests never have header:x-api-key, add --assume-absent header:x-api-key".to_owned()),
+            (false, 0, "the log does not record header:x-tier; if requests never have header:x-tier, add --assume-absent header:x-tier".to_owned()),
             (true, 3, "may apply to fewer requests than simulated: free comes first in its group, and was not simulated".to_owned()),
         ]
     );
