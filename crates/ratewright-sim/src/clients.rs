@@ -39,9 +39,9 @@ fn whole((high, low): (u32, u32)) -> u64 {
 
 /// A hasher for client ids, which are hashes already.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Unhashed(u64);
+pub(crate) struct IdentityHasher(u64);
 
-impl Hasher for Unhashed {
+impl Hasher for IdentityHasher {
     #[inline]
     fn finish(&self) -> u64 {
         self.0
@@ -60,9 +60,9 @@ impl Hasher for Unhashed {
 }
 
 /// A set of clients.
-pub(crate) type ClientSet = HashSet<ClientId, BuildHasherDefault<Unhashed>>;
+pub(crate) type ClientSet = HashSet<ClientId, BuildHasherDefault<IdentityHasher>>;
 
-type ClientMap<T> = HashMap<ClientId, T, BuildHasherDefault<Unhashed>>;
+type ClientMap<T> = HashMap<ClientId, T, BuildHasherDefault<IdentityHasher>>;
 
 /// How often each client came, and how often it was denied.
 #[derive(Debug)]
@@ -125,7 +125,7 @@ impl ClientCounts {
                 self.top.len() - 1
             }
         };
-        // Its place in the order: those with as many denials, which have them for longer, stay before it.
+        // Keeps the list sorted; on a tie, the earlier client stays first.
         let mut index = index;
         while index > 0 && self.top[index - 1].n_denied < n_denied {
             self.top.swap(index - 1, index);

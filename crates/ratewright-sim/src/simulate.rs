@@ -8,21 +8,21 @@ use ratewright_core::query::AttributeName;
 use ratewright_http::address::ClientName;
 
 use crate::clients::{ClientCounts, ClientHasher, ClientId, ClientSet};
-use crate::identity;
-use crate::log_contents::{LogContents, SimulatedPolicies};
 use crate::logs::{Log, LogError, Logs, LogsReport};
+use crate::policy_support::{RecordedAttributes, SimulatedPolicies};
 use crate::record::Record;
-use crate::reorder::Reorder;
-use crate::replay::{Outcome, Replay, SimulatedFile, Tallies};
+use crate::record_facts;
+use crate::reorder_buffer::ReorderBuffer;
+use crate::replay::{AllPolicyCounts, Replay, ReplayOutcome, SimulatedFile};
 use crate::report::number::grouped;
 use crate::report::{
     ClientChange, ComparisonReport, DecisionDifference, DeniedClient, LogReport, LoggedDecisionsReport,
     Period, Report, RequestSummary,
 };
-use crate::stored_record::Wanted;
-use crate::timeline::TimelineCounter;
+use crate::stored_record::NeededAttributes;
+use crate::timeline_counter::TimelineCounter;
 
-/// Requests between two calls of the progress function.
+/// Lines between two progress calls.
 pub(crate) const PROGRESS_EVERY: u64 = 8_192;
 
 /// How to simulate.
@@ -31,13 +31,13 @@ pub(crate) const PROGRESS_EVERY: u64 = 8_192;
 pub struct SimulationSettings {
     /// Policies that are simulated as enforced, whatever their mode; `*` is all of them.
     pub enforce: Vec<String>,
-    /// Attributes that no request has. Without it, policies that need what the log lacks are not simulated.
+    /// Attributes that no request has. Otherwise, policies that need what the log does not record are not simulated.
     pub assume_absent: Vec<AttributeName<String>>,
     /// How many of the most denied clients are listed.
     pub n_top: usize,
     /// Spreads requests whose time is a whole second evenly over that second.
     pub spread_whole_seconds: bool,
-    /// The most bytes of each log, after decompression.
+    /// Maximum bytes of each log, after decompression.
     pub n_bytes_max: u64,
     /// Replaces a value that may be a secret, such as an API key.
     pub conceal: fn(&str) -> String,
@@ -82,7 +82,7 @@ struct Totals {
     n_requests: u64,
     n_allowed: u64,
     n_denied: u64,
-    n_uncovered: u64,
+    n_without_policy: u64,
     n_rejected: u64,
     n_without_address: u64,
     n_from_proxies: u64,
@@ -104,8 +104,8 @@ struct Comparison {
     newly_allowed: ClientCounts,
 }
 
-/// Replays logs against a policy file, and compares it with another one. `progress` is called from time to time with the number of lines
-/// so far.
+/// Replays logs against a policy file, and compares it with another one. `progress` is called every 8,192
+/// lines with the number of lines so far.
 pub fn simulate(
     file: SimulatedFile,
     against: Option<SimulatedFile>,
@@ -115,15 +115,16 @@ pub fn simulate(
 ) -> Result<Report, SimulateError> {
     let needs = file.policies.needs().iter();
     let needs = needs.chain(against.iter().flat_map(|file| file.policies.needs().iter()));
-    let reorder = Reorder::new(Wanted::new(needs), settings.spread_whole_seconds);
+    let reorder = ReorderBuffer::new(NeededAttributes::new(needs), settings.spread_whole_seconds);
     let mut logs = Logs::open(logs, reorder, settings.n_bytes_max)?;
-    let SimulatedPolicies { policies, notes, general } = simulated(&file, &logs, settings)?;
+    let SimulatedPolicies { policies, notes, general } = select_policies(&file, &logs, settings)?;
     let replay = Replay::new(file, policies);
-    let mut tallies = Tallies::new(replay.policies().n_policies(), settings.n_top, settings.conceal);
+    let mut all_counts =
+        AllPolicyCounts::new(replay.policies().n_policies(), settings.n_top, settings.conceal);
     let mut comparison = match against {
         Some(against) => {
-            let simulated = simulated(&against, &logs, settings)?;
-            Some(Comparison::new(against, simulated, settings.n_top))
+            let selected = select_policies(&against, &logs, settings)?;
+            Some(Comparison::new(against, selected, settings.n_top))
         }
         None => None,
     };
@@ -135,17 +136,17 @@ pub fn simulate(
             progress(n_lines);
             next_progress = n_lines + PROGRESS_EVERY;
         }
-        let Some((turn, record)) = logs.next() else { break };
-        let address = identity::address(&record, replay.identity());
-        let outcome = replay.decide(turn.at, &record, address, Some(&mut tallies));
-        let client = totals.count(turn.at, &record, address, &replay, outcome);
+        let Some((due, record)) = logs.next() else { break };
+        let address = record_facts::address(&record, replay.identity());
+        let outcome = replay.decide(due.at, &record, address, Some(&mut all_counts));
+        let client = totals.count(due.at, &record, address, &replay, outcome);
         if let Some(comparison) = &mut comparison {
-            comparison.count(turn.at, &record, outcome, client);
+            comparison.count(due.at, &record, outcome, client);
         }
     }
     progress(logs.n_lines());
     let LogsReport { logs, counts, unreadable } = logs.report();
-    let policies = replay.policies().iter().zip(&tallies.policies).zip(notes);
+    let policies = replay.policies().iter().zip(&all_counts.policies).zip(notes);
     let mut report = Report {
         lines: counts.n_lines,
         unreadable: counts.n_unreadable,
@@ -153,7 +154,7 @@ pub fn simulate(
         out_of_order: counts.n_out_of_order,
         unreadable_lines: unreadable,
         logs,
-        policies: policies.map(|((policy, tally), notes)| tally.report(policy, notes)).collect(),
+        policies: policies.map(|((policy, counts), notes)| counts.report(policy, notes)).collect(),
         against: comparison.map(Comparison::report),
         notes: general,
         ..Report::default()
@@ -162,19 +163,19 @@ pub fn simulate(
     Ok(report)
 }
 
-/// The policies of a file as the logs allow to simulate them.
-fn simulated(
+/// The policies of a file that the logs allow us to simulate.
+fn select_policies(
     file: &SimulatedFile,
     logs: &Logs,
     settings: &SimulationSettings,
 ) -> Result<SimulatedPolicies, PolicyError> {
-    let contents = LogContents {
+    let recorded = RecordedAttributes {
         formats: logs.formats(),
         absent: &settings.assume_absent,
         has_routes: file.routes.is_some(),
     };
     let is_routed = |name: &str| file.routes.as_ref().is_some_and(|routes| routes.lists(name));
-    contents.simulated(&file.policies, &settings.enforce, is_routed)
+    recorded.select_policies(&file.policies, &settings.enforce, is_routed)
 }
 
 impl Totals {
@@ -183,7 +184,7 @@ impl Totals {
             n_requests: 0,
             n_allowed: 0,
             n_denied: 0,
-            n_uncovered: 0,
+            n_without_policy: 0,
             n_rejected: 0,
             n_without_address: 0,
             n_from_proxies: 0,
@@ -205,14 +206,14 @@ impl Totals {
         record: &Record<'_>,
         address: Option<IpAddr>,
         replay: &Replay,
-        outcome: Outcome,
-    ) -> Option<Client> {
-        let is_denied = outcome == Outcome::Denied;
+        outcome: ReplayOutcome,
+    ) -> Option<AddressClient> {
+        let is_denied = outcome == ReplayOutcome::Denied;
         self.n_requests += 1;
         self.n_denied += u64::from(is_denied);
         self.n_allowed += u64::from(!is_denied);
-        self.n_uncovered += u64::from(outcome == Outcome::Uncovered);
-        self.n_rejected += u64::from(outcome == Outcome::Rejected);
+        self.n_without_policy += u64::from(outcome == ReplayOutcome::NoPolicy);
+        self.n_rejected += u64::from(outcome == ReplayOutcome::Rejected);
         self.n_status_429 += u64::from(record.status == Some(429));
         self.has_whole_seconds |= record.is_whole_second;
         let period = self.period.get_or_insert(Period { from: at, to: at });
@@ -225,7 +226,7 @@ impl Totals {
             if is_denied {
                 self.clients_denied.insert(id);
             }
-            Client { id, name }
+            AddressClient { id, name }
         });
         self.n_without_address += u64::from(address.is_none());
         let proxies = &replay.identity().proxies;
@@ -239,7 +240,7 @@ impl Totals {
             logged.denied_only_in_log += u64::from(decision.is_denied && !is_denied);
             logged.denied_only_in_simulation += u64::from(is_denied && !decision.is_denied);
             if decision.is_denied != is_denied && logged.first_difference.is_none() {
-                let (path, _) = identity::path_and_query(&record.target);
+                let (path, _) = record_facts::path_and_query(&record.target);
                 let request = RequestSummary {
                     at,
                     client: client.as_ref().map_or("unknown", |client| client.name.as_str()).to_owned(),
@@ -253,7 +254,7 @@ impl Totals {
         client
     }
 
-    /// Adds the totals, and what a reader must know about them.
+    /// Adds the totals, and the caveats that apply to them.
     fn add_to(self, report: &mut Report, settings: &SimulationSettings, n_evicted: u64) {
         report.period = self.period;
         (report.requests, report.allowed, report.denied) = (self.n_requests, self.n_allowed, self.n_denied);
@@ -269,8 +270,8 @@ impl Totals {
             report.out_of_order,
             self.has_whole_seconds && !settings.spread_whole_seconds,
         );
-        if self.n_uncovered > 0 {
-            let n = grouped(self.n_uncovered);
+        if self.n_without_policy > 0 {
+            let n = grouped(self.n_without_policy);
             notes.push(format!("{n} requests match no policy or are exempt (section exempt)"));
         }
         if self.n_rejected > 0 {
@@ -334,15 +335,15 @@ pub(crate) fn add_log_notes(
 }
 
 /// A client by its address.
-struct Client {
+struct AddressClient {
     id: ClientId,
     name: ClientName,
 }
 
 impl Comparison {
-    fn new(file: SimulatedFile, simulated: SimulatedPolicies, n_top: usize) -> Self {
+    fn new(file: SimulatedFile, selected: SimulatedPolicies, n_top: usize) -> Self {
         let report = ComparisonReport { file: file.name.clone(), ..ComparisonReport::default() };
-        let SimulatedPolicies { policies, .. } = simulated;
+        let SimulatedPolicies { policies, .. } = selected;
         let replay = Replay::new(file, policies);
         Self {
             replay,
@@ -353,10 +354,16 @@ impl Comparison {
     }
 
     /// Compares the decision of the new file with that of the other one.
-    fn count(&mut self, at: Timestamp, record: &Record<'_>, new: Outcome, client: Option<Client>) {
-        let address = identity::address(record, self.replay.identity());
+    fn count(
+        &mut self,
+        at: Timestamp,
+        record: &Record<'_>,
+        new: ReplayOutcome,
+        client: Option<AddressClient>,
+    ) {
+        let address = record_facts::address(record, self.replay.identity());
         let old = self.replay.decide(at, record, address, None);
-        let (is_new, is_old) = (new == Outcome::Denied, old == Outcome::Denied);
+        let (is_new, is_old) = (new == ReplayOutcome::Denied, old == ReplayOutcome::Denied);
         self.report.denied += u64::from(is_old);
         if let Some(client) = &client {
             self.newly_denied.count(client.id);

@@ -11,11 +11,11 @@
 //! ```
 //!
 //! # Laws
-//! - The suggested rate denies at most the share, and the next lower rate of the grid denies more: both are confirmed by a replay.
+//! - The suggested rate denies at most the share, and the next lower candidate rate denies more: both are confirmed by a replay.
 //! - A higher rate with the same burst never denies more requests or clients, so the search does not miss a lower rate.
 
+mod candidate_rates;
 mod event_file;
-mod grid;
 mod search;
 mod share;
 
@@ -27,17 +27,17 @@ pub use event_file::EventFile;
 pub use share::DeniedShare;
 
 use crate::clients::ClientCounts;
-use crate::identity;
 use crate::logs::{Log, Logs, LogsReport};
-use crate::reorder::Reorder;
+use crate::record_facts;
+use crate::reorder_buffer::ReorderBuffer;
 use crate::replay::{SimulatedFile, client_id, client_name};
 use crate::report::number::grouped;
 use crate::report::{BurstSuggestion, CurvePoint, DeniedClient, Period, Suggestion};
 use crate::simulate::{PROGRESS_EVERY, SimulateError, SimulationSettings, add_log_notes};
-use crate::stored_record::Wanted;
+use crate::stored_record::NeededAttributes;
+use candidate_rates::{Candidate, candidate_rates};
 use event_file::{EventReader, EventWriter};
-use grid::{Candidate, grid};
-use search::{Denied, Search};
+use search::{DenialCounts, Search};
 
 /// What the share is a share of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -78,7 +78,10 @@ pub fn suggest(
     render_policy: &dyn Fn(&str, NonZeroU32) -> String,
     progress: &mut dyn FnMut(u64),
 ) -> Result<Suggestion, SimulateError> {
-    let reorder = Reorder::new(Wanted::new(file.policies.needs().iter()), settings.spread_whole_seconds);
+    let reorder = ReorderBuffer::new(
+        NeededAttributes::new(file.policies.needs().iter()),
+        settings.spread_whole_seconds,
+    );
     let mut logs = Logs::open(logs, reorder, settings.n_bytes_max)?;
     let mut writer = EventWriter::new(event_file);
     let mut suggestion = Suggestion {
@@ -98,9 +101,9 @@ pub fn suggest(
             progress(n_lines);
             next_progress = n_lines + PROGRESS_EVERY;
         }
-        let Some((turn, record)) = logs.next() else { break };
-        let address = identity::address(&record, &file.identity);
-        let facts = identity::facts(&record, address, &file.identity, file.policies.needs());
+        let Some((due, record)) = logs.next() else { break };
+        let address = record_facts::address(&record, &file.identity);
+        let facts = record_facts::facts(&record, address, &file.identity, file.policies.needs());
         let attributes = facts.attributes();
         let query = Query { select: facts.select(&[]), address: facts.address, ..Query::new(&attributes) };
         let mut charges = ratewright_core::store::Charges::new();
@@ -113,15 +116,15 @@ pub fn suggest(
         let address = query.values(&ratewright_core::query::AttributeName::<&str>::Ip).next();
         let is_global = charge.key.name().partition().is_empty();
         let id = client_id(writer.hasher(), &charge.key, address.filter(|_| !is_global).or(Some("")));
-        writer.add(turn.at, id.unwrap_or_default(), || {
+        writer.add(due.at, id.unwrap_or_default(), || {
             client_name(
                 &charge.key,
                 address.filter(|_| !is_global).or(Some("(all requests)")),
                 settings.conceal,
             )
         })?;
-        let period = suggestion.period.get_or_insert(Period { from: turn.at, to: turn.at });
-        period.to = period.to.max(turn.at);
+        let period = suggestion.period.get_or_insert(Period { from: due.at, to: due.at });
+        period.to = period.to.max(due.at);
     }
     progress(logs.n_lines());
     let LogsReport { logs, counts, unreadable } = logs.report();
@@ -137,7 +140,7 @@ pub fn suggest(
     suggestion.by = by.iter().flat_map(|part| part.names()).map(ToString::to_string).collect();
     if suggestion.requests > 0 {
         for burst in &options.bursts {
-            let found = of_burst(&mut events, *burst, options, settings.n_top, render_policy)?;
+            let found = suggest_for_burst(&mut events, *burst, options, settings.n_top, render_policy)?;
             suggestion.bursts.push(found);
         }
     }
@@ -158,21 +161,21 @@ fn add_notes(suggestion: &mut Suggestion, n_other: u64, has_whole_seconds: bool)
 }
 
 /// The lowest rate for one burst.
-fn of_burst(
+fn suggest_for_burst(
     events: &mut EventReader,
     burst: NonZeroU32,
     options: &SuggestOptions,
     n_top: usize,
     render_policy: &dyn Fn(&str, NonZeroU32) -> String,
 ) -> Result<BurstSuggestion, SimulateError> {
-    let candidates = grid(burst);
+    let candidates = candidate_rates(burst);
     let (n_requests, n_clients) = (events.n_events(), events.n_clients() as u64);
-    let is_enough = |denied: &Denied| match options.of {
+    let is_enough = |denied: &DenialCounts| match options.of {
         ShareOf::Requests => options.deny_at_most.covers(denied.n_requests, n_requests),
         ShareOf::Clients => options.deny_at_most.covers(denied.n_clients, n_clients),
     };
     let search = Search::run(&candidates, events, is_enough)?;
-    let point = |candidate: &Candidate, denied: &Denied| CurvePoint {
+    let point = |candidate: &Candidate, denied: &DenialCounts| CurvePoint {
         rate: candidate.text(),
         denied: denied.n_requests,
         clients_denied: denied.n_clients,
@@ -187,12 +190,12 @@ fn of_burst(
         return Ok(found);
     };
     let candidate = &candidates[chosen];
-    let confirmed = search::replayed(events, &candidate.quota, n_top)?;
+    let confirmed = search::replay_quota(events, &candidate.quota, n_top)?;
     if !is_enough(&confirmed.denied) {
         return Err(SimulateError::NotConfirmed { rate: candidate.text() });
     }
     if let Some(lower) = chosen.checked_sub(1).and_then(|index| candidates.get(index)) {
-        let denied = search::replayed(events, &lower.quota, 0)?.denied;
+        let denied = search::replay_quota(events, &lower.quota, 0)?.denied;
         if is_enough(&denied) {
             return Err(SimulateError::NotConfirmed { rate: lower.text() });
         }

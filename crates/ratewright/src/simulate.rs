@@ -17,12 +17,12 @@ use crate::log_files::LogFiles;
 
 /// Simulates a policy file, and prints the report.
 pub(crate) fn simulate(args: &SimulateArgs) -> ExitCode {
-    match simulated(args) {
+    match run(args) {
         Ok(report) => {
             let is_complete = report.unreadable == 0
                 && report.out_of_order == 0
                 && report.logs.iter().all(|log| log.error.is_none());
-            crate::print(&if args.json { in_json(&report) } else { report.to_text() });
+            crate::print(&if args.json { to_json_text(&report) } else { report.to_text() });
             ExitCode::from(u8::from(!is_complete))
         }
         Err(CommandError::Config(errors)) => crate::report_errors(&errors),
@@ -45,12 +45,12 @@ impl<E: Into<anyhow::Error>> From<E> for CommandError {
     }
 }
 
-/// A value as one JSON object. It has no maps with other keys than texts, so it can always be written.
-pub(crate) fn in_json(value: &impl serde::Serialize) -> String {
+/// A value as one JSON object. Serialization cannot fail: all map keys are strings.
+pub(crate) fn to_json_text(value: &impl serde::Serialize) -> String {
     format!("{}\n", serde_json::to_string_pretty(value).unwrap_or_default())
 }
 
-fn simulated(args: &SimulateArgs) -> Result<Report, CommandError> {
+fn run(args: &SimulateArgs) -> Result<Report, CommandError> {
     let (file, mut notes) = policy_file(&args.config, args.profile.as_deref())?;
     for name in args.enforce.iter().filter(|name| *name != "*") {
         if file.policies.named(name).is_none() {

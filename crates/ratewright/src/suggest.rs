@@ -19,15 +19,15 @@ const IN_MEMORY_MAX: usize = 64 * 1024 * 1024;
 /// The name of the suggested policy.
 const NAME: &str = "suggested";
 
-/// Searches a rate, and prints it.
+/// Searches for a rate, and prints it.
 pub(crate) fn suggest(args: &SuggestArgs) -> ExitCode {
-    match suggested(args) {
+    match run(args) {
         Ok(suggestion) => {
             let is_complete = suggestion.unreadable == 0
                 && suggestion.out_of_order == 0
                 && suggestion.logs.iter().all(|log| log.error.is_none())
                 && suggestion.bursts.iter().all(|burst| burst.rate.is_some());
-            crate::print(&if args.json { simulate::in_json(&suggestion) } else { suggestion.to_text() });
+            crate::print(&if args.json { simulate::to_json_text(&suggestion) } else { suggestion.to_text() });
             ExitCode::from(u8::from(!is_complete))
         }
         Err(CommandError::Config(errors)) => crate::report_errors(&errors),
@@ -38,7 +38,7 @@ pub(crate) fn suggest(args: &SuggestArgs) -> ExitCode {
     }
 }
 
-fn suggested(args: &SuggestArgs) -> Result<Suggestion, CommandError> {
+fn run(args: &SuggestArgs) -> Result<Suggestion, CommandError> {
     let file = policy_file(args)?;
     let LogFiles { logs, mut progress } = LogFiles::new(&args.logs)?;
     let mut options = SuggestOptions::new(NonZeroU32::MIN, args.deny_at_most);
@@ -60,7 +60,7 @@ fn suggested(args: &SuggestArgs) -> Result<Suggestion, CommandError> {
     Ok(suggestion?)
 }
 
-/// The policy without its rate, as a file: what is suggested is what was simulated.
+/// The policy without its rate, as a file. The same text is simulated and suggested.
 fn policy_file(args: &SuggestArgs) -> Result<SimulatedFile, CommandError> {
     let text = policy(args, "1/s", NonZeroU32::MIN);
     let config = Config::of_input("options", text, &|_| None).map_err(|errors| {

@@ -1,4 +1,4 @@
-//! The access log of an AWS Application Load Balancer: words, and texts in quotes.
+//! The access log of an AWS Application Load Balancer: words, and quoted fields.
 //!
 //! ```text
 //!    0 type    1 time     2 balancer   3 client:port   4 target:port   5-7 durations   8 status   9 target's status

@@ -93,13 +93,13 @@ pub(super) enum Field {
     Attribute(AttributeName<Cow<'static, str>>),
     /// An object of headers.
     Headers,
-    /// A text that every line about a request has, or begins with.
-    Mark(Mark),
+    /// A string that every line about a request has, or begins with.
+    RequestMarker(RequestMarker),
 }
 
-/// The beginning of a text that marks lines about requests.
+/// The beginning of a string that marks lines about requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Mark(pub(super) &'static str);
+pub(super) struct RequestMarker(pub(super) &'static str);
 
 /// The simple names.
 const KNOWN: [(&str, Field); 12] = [
@@ -122,10 +122,10 @@ fn known() -> String {
 }
 
 impl FieldMap {
-    /// The most entries.
+    /// Maximum number of entries.
     pub const LEN_MAX: usize = 64;
 
-    /// The most parts of the name of a nested field.
+    /// Maximum parts of the name of a nested field.
     pub const DEPTH_MAX: usize = 16;
 
     /// True if a log with these fields can have this attribute.
@@ -148,8 +148,8 @@ impl FieldMap {
     }
 
     /// True if a field holds this.
-    pub(super) fn maps(&self, is_it: impl Fn(&Field) -> bool) -> bool {
-        self.fields.iter().any(|(field, _)| is_it(field))
+    pub(super) fn maps(&self, predicate: impl Fn(&Field) -> bool) -> bool {
+        self.fields.iter().any(|(field, _)| predicate(field))
     }
 }
 

@@ -10,7 +10,7 @@ use std::io::{self, BufRead, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 
 use ratewright_core::Timestamp;
 
-use crate::clients::{ClientHasher, ClientId, Unhashed};
+use crate::clients::{ClientHasher, ClientId, IdentityHasher};
 
 /// Where events are kept: memory, or a temporary file.
 pub type EventFile = Box<dyn ReadWriteSeek>;
@@ -29,7 +29,7 @@ const NAME_MAX: usize = 256;
 pub(super) struct EventWriter {
     file: BufWriter<EventFile>,
     hasher: ClientHasher,
-    numbers: HashMap<ClientId, u32, BuildHasherDefault<Unhashed>>,
+    numbers: HashMap<ClientId, u32, BuildHasherDefault<IdentityHasher>>,
     last: Timestamp,
     n_events: u64,
 }
@@ -56,7 +56,7 @@ impl EventWriter {
         &self.hasher
     }
 
-    /// Adds an event. Events come in the order of time.
+    /// Adds an event. Events come in time order.
     pub(super) fn add(
         &mut self,
         at: Timestamp,

@@ -159,7 +159,7 @@ fn what_the_log_lacks_is_reported_and_not_guessed() {
         [
             (false, 0, "the log does not record header:x-api-key; if requests never have header:x-api-key, add --assume-absent header:x-api-key".to_owned()),
             (false, 0, "the log does not record header:x-tier; if requests never have header:x-tier, add --assume-absent header:x-tier".to_owned()),
-            (true, 3, "may apply to fewer requests than simulated: free comes first in its group, and was not simulated".to_owned()),
+            (true, 3, "may be too strict: free precedes it in its group and was not simulated, so this policy received its requests too".to_owned()),
         ]
     );
     let mut settings = SimulationSettings::default();

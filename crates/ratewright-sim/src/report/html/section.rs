@@ -14,9 +14,9 @@ use super::super::{
 use super::sentence;
 use super::table::{Table, client_table, code};
 
-/// The most intervals in a chart.
+/// Maximum intervals in a chart.
 const INTERVALS_MAX: usize = 400;
-/// The most intervals in a chart of the table.
+/// Maximum intervals in a chart of the table.
 const SMALL_INTERVALS_MAX: usize = 60;
 
 /// A chart with its caption.

@@ -1,5 +1,6 @@
-//! What a log has, and what it lacks. A policy that needs more than the log has is not simulated: a guess would look
-//! like a result.
+//! Decides which policies can be simulated from the attributes that the logs record.
+//!
+//! A policy that needs more than the logs record is not simulated: a guess would look like a result.
 
 use std::collections::BTreeSet;
 
@@ -9,9 +10,9 @@ use ratewright_core::query::AttributeName;
 
 use crate::format::Format;
 
-/// What the logs of a simulation have.
+/// The attributes that the logs of a simulation record.
 #[derive(Debug)]
-pub(crate) struct LogContents<'a> {
+pub(crate) struct RecordedAttributes<'a> {
     /// The formats of the logs.
     pub(crate) formats: Vec<&'a Format>,
     /// Attributes that no request has: the user says so.
@@ -38,16 +39,16 @@ pub(crate) struct PolicyNotes {
     pub(crate) texts: Vec<String>,
 }
 
-impl LogContents<'_> {
-    /// True if every log has the attribute, or no request has it.
+impl RecordedAttributes<'_> {
+    /// True if every log records the attribute, or no request has it.
     fn have(&self, name: &AttributeName<String>) -> bool {
         self.absent.contains(name)
             || (*name == AttributeName::Route && self.has_routes)
             || self.formats.iter().all(|format| format.has(name))
     }
 
-    /// What a policy needs and the logs lack.
-    fn lacked_by(&self, policy: &Policy) -> BTreeSet<String> {
+    /// What a policy needs and the logs do not record.
+    fn missing_for(&self, policy: &Policy) -> BTreeSet<String> {
         let condition = match policy.selector() {
             Selector::When(condition) => Some(condition),
             Selector::Named => None,
@@ -81,7 +82,7 @@ impl LogContents<'_> {
         if *policy.selector() == Selector::Named && !is_routed {
             return Some("applies only to requests that name it, and no route does".to_owned());
         }
-        let lacking: Vec<_> = self.lacked_by(policy).into_iter().collect();
+        let lacking: Vec<_> = self.missing_for(policy).into_iter().collect();
         (!lacking.is_empty()).then(|| {
             let mut text = format!("the log does not record {}", lacking.join(", "));
             // Every request has a method and a path, and logs without them have a field map.
@@ -100,7 +101,7 @@ impl LogContents<'_> {
     }
 
     /// Switches off the policies that cannot be simulated, and enforces those named in `enforced` (`*`: all).
-    pub(crate) fn simulated(
+    pub(crate) fn select_policies(
         &self,
         policies: &Policies,
         enforced: &[String],

@@ -1,13 +1,13 @@
 //! Requests per interval, for a log of any length.
 //!
-//! The intervals begin with a second. When there would be too many, they are merged into the next longer ones, so the
+//! Intervals start at one second long. When there would be too many, they are merged into the next longer ones, so the
 //! memory is bounded and the result is the same as if the length had been known before.
 
 use ratewright_core::Timestamp;
 
 use crate::report::Timeline;
 
-/// The most intervals.
+/// Maximum number of intervals.
 const INTERVALS_MAX: usize = 400;
 
 /// Lengths of intervals in seconds; each is a multiple of the one before.
@@ -33,7 +33,7 @@ impl Default for TimelineCounter {
 }
 
 impl TimelineCounter {
-    /// Counts a request. Requests come in the order of time.
+    /// Counts a request. Requests come in time order.
     #[inline]
     pub(crate) fn count(&mut self, at: Timestamp, is_denied: bool) {
         let micros = at.as_micros();

@@ -1,17 +1,17 @@
-//! What one policy did, request by request.
+//! Counts requests, denials and clients of one policy.
 
 use ratewright_core::Timestamp;
 use ratewright_core::policy::{Mode, Part, Policy};
 use ratewright_core::quota::Quota;
 
 use crate::clients::{ClientCounts, ClientId};
-use crate::log_contents::PolicyNotes;
+use crate::policy_support::PolicyNotes;
 use crate::report::{PolicyReport, RequestSummary};
-use crate::timeline::TimelineCounter;
+use crate::timeline_counter::TimelineCounter;
 
 /// Counts the requests of one policy.
 #[derive(Debug)]
-pub(crate) struct PolicyTally {
+pub(crate) struct PolicyCounts {
     n_requests: u64,
     n_denied: u64,
     n_near: u64,
@@ -28,7 +28,7 @@ pub(crate) struct PolicyOutcome {
     pub(crate) is_near: bool,
 }
 
-impl PolicyTally {
+impl PolicyCounts {
     pub(crate) fn new(n_top: usize) -> Self {
         Self {
             n_requests: 0,
