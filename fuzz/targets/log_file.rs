@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 
 use ratewright_core::query::AttributeName;
 use ratewright_core::{Policies, Policy, Quota};
-use ratewright_sim::{Log, SimulationSettings, SimulatedFile, simulate};
+use ratewright_sim::{Log, SimulatedFile, SimulationSettings, simulate};
 
 static POLICIES: LazyLock<Policies> = LazyLock::new(|| {
     let policy = Policy::new("per-ip", Quota::per_second(1)).expect("a valid name");
