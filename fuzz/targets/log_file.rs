@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 
 use ratewright_core::query::AttributeName;
 use ratewright_core::{Policies, Policy, Quota};
-use ratewright_sim::{Log, Settings, SimulatedFile, simulate};
+use ratewright_sim::{Log, SimulatedFile, SimulationSettings, simulate};
 
 static POLICIES: LazyLock<Policies> = LazyLock::new(|| {
     let policy = Policy::new("per-ip", Quota::per_second(1)).expect("a valid name");
@@ -15,11 +15,11 @@ static POLICIES: LazyLock<Policies> = LazyLock::new(|| {
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     let file = SimulatedFile::new("fuzz", POLICIES.clone());
-    let mut settings = Settings::default();
+    let mut settings = SimulationSettings::default();
     settings.n_bytes_max = 1 << 20;
     let logs = vec![Log::once("fuzz", None, Cursor::new(data.to_vec()))];
     let Ok(report) = simulate(file, None, logs, &settings, &mut |_| {}) else { return };
-    let n_counted = report.requests + report.unreadable + report.not_requests + report.out_of_order;
+    let n_counted = report.requests + report.unreadable + report.lines_without_request + report.out_of_order;
     assert_eq!(report.lines, n_counted, "each line is counted once");
     assert_eq!(report.requests, report.allowed + report.denied);
     let text = report.to_text();

@@ -39,9 +39,9 @@ fn whole((high, low): (u32, u32)) -> u64 {
 
 /// A hasher for client ids, which are hashes already.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Unhashed(u64);
+pub(crate) struct IdentityHasher(u64);
 
-impl Hasher for Unhashed {
+impl Hasher for IdentityHasher {
     #[inline]
     fn finish(&self) -> u64 {
         self.0
@@ -60,9 +60,9 @@ impl Hasher for Unhashed {
 }
 
 /// A set of clients.
-pub(crate) type ClientSet = HashSet<ClientId, BuildHasherDefault<Unhashed>>;
+pub(crate) type ClientSet = HashSet<ClientId, BuildHasherDefault<IdentityHasher>>;
 
-type ClientMap<T> = HashMap<ClientId, T, BuildHasherDefault<Unhashed>>;
+type ClientMap<T> = HashMap<ClientId, T, BuildHasherDefault<IdentityHasher>>;
 
 /// How often each client came, and how often it was denied.
 #[derive(Debug)]
@@ -125,7 +125,7 @@ impl ClientCounts {
                 self.top.len() - 1
             }
         };
-        // Its place in the order: those with as many denials, which have them for longer, stay before it.
+        // Keeps the list sorted; on a tie, the earlier client stays first.
         let mut index = index;
         while index > 0 && self.top[index - 1].n_denied < n_denied {
             self.top.swap(index - 1, index);
@@ -149,11 +149,11 @@ impl ClientCounts {
             client: top.name.clone(),
             requests: self.requests.get(&top.id).map_or(0, |n| u64::from(*n)),
             denied: u64::from(top.n_denied),
-            first: self
+            first_denied_at: self
                 .denials
                 .get(&top.id)
                 .map_or(top.last, |denials| Timestamp::from_micros(whole(denials.first))),
-            last: top.last,
+            last_denied_at: top.last,
         };
         self.top.iter().map(of).collect()
     }
@@ -197,8 +197,8 @@ mod tests {
             for client in most {
                 let (requests, denials) = &plain[&client.client.parse::<u64>().unwrap()];
                 prop_assert_eq!((client.requests, client.denied), (*requests, denials.len() as u64));
-                prop_assert_eq!(client.first.as_micros(), denials[0]);
-                prop_assert_eq!(client.last.as_micros(), denials[denials.len() - 1]);
+                prop_assert_eq!(client.first_denied_at.as_micros(), denials[0]);
+                prop_assert_eq!(client.last_denied_at.as_micros(), denials[denials.len() - 1]);
             }
         }
     }

@@ -24,7 +24,7 @@ const DECODED_AHEAD: usize = 256 * 1024;
 const WINDOW_MAX: u64 = 128 * 1024 * 1024;
 
 /// The text of a log, decompressed if it is compressed.
-pub(crate) fn decompressed(log: Box<dyn Read>) -> io::Result<Box<dyn Read>> {
+pub(crate) fn decompress(log: Box<dyn Read>) -> io::Result<Box<dyn Read>> {
     let mut log = BufReader::with_capacity(BUFFER, log);
     let start = fill(&mut log)?;
     if start.starts_with(&GZIP) {

@@ -1,7 +1,7 @@
 //! Formats of access logs: from one line to a [`Record`].
 //!
 //! ```text
-//!   combined  envoy  alb                            words, and texts in quotes ─┐
+//!   combined  envoy  alb                            words, and quoted fields ───┐
 //!   ratewright  envoy-json  traefik  caddy  json    fields of an object ────────┼─► Line: a Record, or not a request
 //!   csv                                             columns ────────────────────┘
 //! ```
@@ -11,7 +11,7 @@
 //!
 //! # Laws
 //! - No line makes a parser panic, and the work for a line is proportional to its length.
-//! - No text of a record contains an ASCII control character. The engine marks unreadable attributes by a NUL.
+//! - No string of a record contains an ASCII control character. The engine marks unreadable attributes by a NUL.
 //! - Except for the header line of CSV, the result for a line does not depend on the lines before it.
 
 mod address;
@@ -21,10 +21,10 @@ mod csv;
 mod envoy;
 mod field_map;
 mod json;
+mod record_builder;
 mod request_line;
 mod text;
 mod time;
-mod values;
 
 #[cfg(test)]
 mod tests;
@@ -110,7 +110,7 @@ pub enum FormatError {
         name: &'static str,
     },
     /// The format has fixed fields.
-    #[error("format {name} has fixed fields; a field map is only for json and csv")]
+    #[error("--fields works only with --format json or csv, not {name}")]
     FieldsFixed {
         /// The name of the format.
         name: &'static str,
@@ -119,8 +119,8 @@ pub enum FormatError {
 
 impl Format {
     /// The names of all formats. `common` is another name of `combined`.
-    pub const NAMES: [&'static str; 9] =
-        ["combined", "ratewright", "envoy", "envoy-json", "traefik", "caddy", "alb", "json", "csv"];
+    pub const NAMES: [&'static str; 10] =
+        ["combined", "common", "ratewright", "envoy", "envoy-json", "traefik", "caddy", "alb", "json", "csv"];
 
     /// Formats that are recognised by their lines.
     const DETECTED: [Self; 7] = [
@@ -133,7 +133,7 @@ impl Format {
         Self::Caddy,
     ];
 
-    /// The most lines that detection looks at.
+    /// Maximum lines that detection looks at.
     const DETECTION_LINES: usize = 100;
 
     /// Its name.

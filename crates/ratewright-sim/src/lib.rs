@@ -1,25 +1,25 @@
-//! Replays access logs through Ratewright's engine: what would these limits have done?
+//! Replays access logs through Ratewright's engine to show which requests a policy file would have denied.
 
 mod clients;
 mod decompress;
 pub mod format;
-mod identity;
 mod lines;
-mod log_contents;
 mod logs;
+mod policy_counts;
+mod policy_support;
 mod record;
-mod reorder;
+mod record_facts;
+mod reorder_buffer;
 mod replay;
 pub mod report;
 mod simulate;
 mod stored_record;
 mod suggest;
-mod tally;
-mod timeline;
+mod timeline_counter;
 
 pub use format::{FieldMap, Format};
 pub use logs::{Log, LogError};
 pub use replay::{Routes, SimulatedFile};
 pub use report::{Report, Suggestion};
-pub use simulate::{Settings, SimulateError, simulate};
-pub use suggest::{Of, Share, Spool, Target, suggest};
+pub use simulate::{SimulateError, SimulationSettings, simulate};
+pub use suggest::{DeniedShare, EventFile, ShareOf, SuggestOptions, suggest};

@@ -1,25 +1,25 @@
-//! Several logs as one stream of requests, in the order of time.
+//! Several logs as one stream of requests, in time order.
 //!
 //! ```text
 //!   log ─► decompress ─► lines ─► parser ┐
-//!   log ─► …                             ├─ the earliest head ─► reorder ─► replay
+//!   log ─► …                             ├─ the earliest ─► reorder buffer ─► replay
 //!   log ─► …                             ┘
 //! ```
 //!
 //! A log is opened once at the start, to find its format and its first request; of many logs, it is then closed until
 //! its time has come. The order in which logs are given does not matter: they are ranked by their first request, and
-//! requests of the same time leave in the order of their logs, then of their lines.
+//! requests of the same time are released in the order of their logs, then of their lines.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read};
 
 use ratewright_core::Timestamp;
 
-use crate::decompress::decompressed;
+use crate::decompress::decompress;
 use crate::format::{Format, Line, Parser};
 use crate::lines::{Lines, RawLine};
 use crate::record::Record;
-use crate::reorder::{Place, Reorder, Turn};
+use crate::reorder_buffer::{DueRecord, ReorderBuffer, SortKey};
 use crate::report::{LogReport, UnreadableLine};
 
 /// More logs than this are not all kept open.
@@ -78,7 +78,7 @@ pub enum LogError {
     },
     /// The format is not given, and was not recognised.
     #[error(
-        "{log}: unknown format; name it with --format ({names}), or map the fields with --format json|csv --fields",
+        "format not recognised: {log}; set --format ({names}); json and csv also need --fields",
         names = Format::NAMES.join(", ")
     )]
     UnknownFormat {
@@ -89,22 +89,23 @@ pub enum LogError {
 
 /// All logs, as one stream.
 pub(crate) struct Logs {
-    logs: Vec<OneLog>,
-    reorder: Reorder,
+    logs: Vec<LogCursor>,
+    reorder: ReorderBuffer,
     counts: LineCounts,
     n_bytes_max: u64,
 }
 
-/// How many lines were read, and what became of them.
+/// How many lines were read, and how many of them were not replayed.
 #[derive(Debug, Default)]
 pub(crate) struct LineCounts {
     pub(crate) n_lines: u64,
     pub(crate) n_unreadable: u64,
-    pub(crate) n_not_requests: u64,
+    pub(crate) n_without_request: u64,
     pub(crate) n_out_of_order: u64,
 }
 
-struct OneLog {
+/// A log, and how far it has been read.
+struct LogCursor {
     log: Log,
     format: Format,
     state: LogState,
@@ -117,14 +118,14 @@ enum LogState {
     /// Not opened yet: its first request is then.
     Closed(Timestamp),
     /// Open, with its next request in a slot.
-    Open(Lines, Parser, Head),
+    Open(Lines, Parser, NextRequest),
     /// At its end.
     Ended,
 }
 
 /// The next request of a log.
 #[derive(Clone, Copy)]
-struct Head {
+struct NextRequest {
     at: Timestamp,
     line: u64,
     slot: usize,
@@ -140,8 +141,8 @@ pub(crate) struct LogsReport {
 
 impl Logs {
     /// Opens all logs, finds their formats, and ranks them by their first request.
-    pub(crate) fn open(logs: Vec<Log>, reorder: Reorder, n_bytes_max: u64) -> Result<Self, LogError> {
-        let is_many = logs.len() > OPEN_MAX;
+    pub(crate) fn open(logs: Vec<Log>, reorder: ReorderBuffer, n_bytes_max: u64) -> Result<Self, LogError> {
+        let close_after_first = logs.len() > OPEN_MAX;
         let mut all = Self {
             logs: Vec::with_capacity(logs.len()),
             reorder,
@@ -150,9 +151,9 @@ impl Logs {
         };
         let mut first_lines: Vec<(Timestamp, Vec<u8>)> = Vec::new();
         for log in logs {
-            let (one, first_line) = all.first(log, is_many)?;
-            first_lines.push((one.starts_at(), first_line));
-            all.logs.push(one);
+            let (cursor, first_line) = all.first(log, close_after_first)?;
+            first_lines.push((cursor.starts_at(), first_line));
+            all.logs.push(cursor);
         }
         let mut ranked: Vec<_> = first_lines.into_iter().zip(std::mem::take(&mut all.logs)).collect();
         ranked.sort_by(|(a, _), (b, _)| a.cmp(b));
@@ -172,13 +173,11 @@ impl Logs {
     }
 
     /// Opens a log and reads up to its first request. The line is returned, too.
-    fn first(&mut self, mut log: Log, closes: bool) -> Result<(OneLog, Vec<u8>), LogError> {
+    fn first(&mut self, mut log: Log, close_after_first: bool) -> Result<(LogCursor, Vec<u8>), LogError> {
         let name = log.name.clone();
         let failed = |error| LogError::Read { log: name.clone(), error };
-        let mut lines = (log.open)()
-            .and_then(decompressed)
-            .map(|log| Lines::new(log, self.n_bytes_max))
-            .map_err(failed)?;
+        let mut lines =
+            (log.open)().and_then(decompress).map(|log| Lines::new(log, self.n_bytes_max)).map_err(failed)?;
         let start = lines.peek().map_err(failed)?.to_vec();
         let is_empty = start.iter().all(u8::is_ascii_whitespace);
         let format = match &log.format {
@@ -189,38 +188,38 @@ impl Logs {
         let report =
             LogReport { log: name.clone(), format: format.name().to_owned(), ..LogReport::default() };
         let parser = format.parser();
-        let closes = closes && log.is_reopenable;
-        let mut one = OneLog { log, format, state: LogState::Ended, report, unreadable: Vec::new() };
+        let close_after_first = close_after_first && log.is_reopenable;
+        let mut cursor = LogCursor { log, format, state: LogState::Ended, report, unreadable: Vec::new() };
         let mut counts = LineCounts::default();
-        let head = one.advance(lines, parser, &mut self.reorder, &mut counts);
+        let next = cursor.advance(lines, parser, &mut self.reorder, &mut counts);
         let first_line = start.split(|&byte| byte == b'\n').next().unwrap_or_default().to_vec();
-        match head {
-            Some(head) if closes => {
-                self.reorder.free(head.slot);
-                one.report = LogReport { lines: 0, unreadable: 0, ..one.report };
-                one.unreadable.clear();
-                one.state = LogState::Closed(head.at);
+        match next {
+            Some(next) if close_after_first => {
+                self.reorder.free(next.slot);
+                cursor.report = LogReport { lines: 0, unreadable: 0, ..cursor.report };
+                cursor.unreadable.clear();
+                cursor.state = LogState::Closed(next.at);
             }
             _ => self.counts.add(counts),
         }
-        Ok((one, first_line))
+        Ok((cursor, first_line))
     }
 
-    /// The next request in the order of time. It is there until the next call.
+    /// The next request in time order. It is there until the next call.
     #[inline]
-    pub(crate) fn next(&mut self) -> Option<(Turn, Record<'_>)> {
+    pub(crate) fn next(&mut self) -> Option<(DueRecord, Record<'_>)> {
         loop {
-            if let Some(turn) = self.reorder.pop(false) {
-                return Some((turn, self.reorder.record(turn)));
+            if let Some(due) = self.reorder.pop(false) {
+                return Some((due, self.reorder.record(due)));
             }
             if !self.take_earliest() {
-                let turn = self.reorder.pop(true)?;
-                return Some((turn, self.reorder.record(turn)));
+                let due = self.reorder.pop(true)?;
+                return Some((due, self.reorder.record(due)));
             }
         }
     }
 
-    /// Moves the earliest head into the reorder buffer. False if all logs have ended.
+    /// Moves the earliest request into the reorder buffer. False if all logs have ended.
     fn take_earliest(&mut self) -> bool {
         let earliest = match self.logs.as_mut_slice() {
             [only] if matches!(only.state, LogState::Open(..)) => Some((0, only)),
@@ -233,7 +232,7 @@ impl Logs {
         match std::mem::replace(&mut log.state, LogState::Ended) {
             LogState::Ended => {}
             LogState::Closed(_) => {
-                let opened = (log.log.open)().and_then(decompressed);
+                let opened = (log.log.open)().and_then(decompress);
                 match opened {
                     Ok(opened) => {
                         let lines = Lines::new(opened, self.n_bytes_max);
@@ -243,16 +242,16 @@ impl Logs {
                     Err(error) => log.report.error = Some(error.to_string()),
                 }
             }
-            LogState::Open(lines, parser, head) => {
-                let place = Place { at: head.at, log: rank, line: head.line };
-                self.counts.n_out_of_order += u64::from(!self.reorder.push(place, head.slot));
+            LogState::Open(lines, parser, next) => {
+                let key = SortKey { at: next.at, log: rank, line: next.line };
+                self.counts.n_out_of_order += u64::from(!self.reorder.push(key, next.slot));
                 log.advance(lines, parser, &mut self.reorder, &mut self.counts);
             }
         }
         true
     }
 
-    /// What became of the lines.
+    /// The counts of the lines.
     pub(crate) fn report(self) -> LogsReport {
         let mut report = LogsReport { counts: self.counts, ..LogsReport::default() };
         for log in self.logs {
@@ -264,25 +263,25 @@ impl Logs {
     }
 }
 
-impl OneLog {
+impl LogCursor {
     /// The time of its next request; of a log at its end, the end of time.
     fn starts_at(&self) -> Timestamp {
         match &self.state {
-            LogState::Closed(at) | LogState::Open(_, _, Head { at, .. }) => *at,
+            LogState::Closed(at) | LogState::Open(_, _, NextRequest { at, .. }) => *at,
             LogState::Ended => Timestamp::from_micros(u64::MAX),
         }
     }
 
-    /// Reads up to the next request, which becomes its head.
+    /// Reads up to the next request, and keeps it in its state.
     #[inline]
     fn advance(
         &mut self,
         mut lines: Lines,
         mut parser: Parser,
-        reorder: &mut Reorder,
+        reorder: &mut ReorderBuffer,
         counts: &mut LineCounts,
-    ) -> Option<Head> {
-        let head = loop {
+    ) -> Option<NextRequest> {
+        let next = loop {
             let raw = match lines.next() {
                 Ok(Some(raw)) => raw,
                 Ok(None) => break None,
@@ -301,17 +300,17 @@ impl OneLog {
             match parser.parse(raw.bytes) {
                 Ok(Line::Request(record)) => {
                     let (at, line) = (record.at, raw.number);
-                    break Some(Head { at, line, slot: reorder.store(&record) });
+                    break Some(NextRequest { at, line, slot: reorder.store(&record) });
                 }
-                Ok(Line::NotRequest) => counts.n_not_requests += 1,
-                Err(why) => {
+                Ok(Line::NotRequest) => counts.n_without_request += 1,
+                Err(error) => {
                     counts.n_unreadable += 1;
-                    unreadable(&mut self.report, &mut self.unreadable, &raw, why.0);
+                    unreadable(&mut self.report, &mut self.unreadable, &raw, error.0);
                 }
             }
         };
-        self.state = head.map_or(LogState::Ended, |head| LogState::Open(lines, parser, head));
-        head
+        self.state = next.map_or(LogState::Ended, |next| LogState::Open(lines, parser, next));
+        next
     }
 }
 
@@ -319,20 +318,20 @@ impl LineCounts {
     fn add(&mut self, other: Self) {
         self.n_lines += other.n_lines;
         self.n_unreadable += other.n_unreadable;
-        self.n_not_requests += other.n_not_requests;
+        self.n_without_request += other.n_without_request;
         self.n_out_of_order += other.n_out_of_order;
     }
 }
 
 #[cold]
-fn unreadable(log: &mut LogReport, shown: &mut Vec<UnreadableLine>, line: &RawLine<'_>, why: &str) {
+fn unreadable(log: &mut LogReport, shown: &mut Vec<UnreadableLine>, line: &RawLine<'_>, reason: &str) {
     log.unreadable += 1;
     if shown.len() < SHOWN_MAX {
         let beginning = line.bytes.get(..SHOWN_BYTES).unwrap_or(line.bytes);
         shown.push(UnreadableLine {
             log: log.log.clone(),
             line: line.number,
-            why: why.to_owned(),
+            reason: reason.to_owned(),
             text: String::from_utf8_lossy(beginning).trim_end().to_owned(),
         });
     }

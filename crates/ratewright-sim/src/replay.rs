@@ -15,11 +15,11 @@ use ratewright_store::MemoryStore;
 use smallvec::SmallVec;
 
 use crate::clients::{ClientHasher, ClientId};
-use crate::identity;
+use crate::policy_counts::{PolicyCounts, PolicyOutcome};
 use crate::record::Record;
-use crate::tally::{PolicyOutcome, PolicyTally};
+use crate::record_facts;
 
-/// The most buckets at a time: about 2 GB if they are all in use. With more, the least used ones are forgotten.
+/// Maximum number of buckets at a time: about 2 GB if they are all in use. With more, the least used ones are evicted.
 const KEYS_MAX: usize = 40_000_000;
 
 /// A policy file to simulate.
@@ -75,20 +75,20 @@ pub(crate) struct Replay {
     patience: Micros,
 }
 
-/// What became of a request.
+/// The result of replaying a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Outcome {
+pub(crate) enum ReplayOutcome {
     Allowed,
     Denied,
     /// It is allowed because no policy applies: it is exempt, or not covered.
-    Uncovered,
+    NoPolicy,
     /// The gateway rejects it before it asks the limiter: there is no route, or its path is ambiguous.
     Rejected,
 }
 
 /// Counts the requests of all policies of a file.
-pub(crate) struct Tallies {
-    pub(crate) policies: Vec<PolicyTally>,
+pub(crate) struct AllPolicyCounts {
+    pub(crate) policies: Vec<PolicyCounts>,
     hasher: ClientHasher,
     conceal: Conceal,
 }
@@ -113,29 +113,30 @@ impl Replay {
         &self.identity
     }
 
-    /// Buckets that were forgotten before they were full again.
+    /// Buckets that were evicted before they were full again.
     pub(crate) fn n_evicted(&self) -> u64 {
         self.store.stats().n_evicted
     }
 
-    /// Decides a request. Requests come in the order of time.
+    /// Decides a request. Requests come in time order.
     pub(crate) fn decide(
         &self,
         at: Timestamp,
         record: &Record<'_>,
         address: Option<IpAddr>,
-        tallies: Option<&mut Tallies>,
-    ) -> Outcome {
+        all_counts: Option<&mut AllPolicyCounts>,
+    ) -> ReplayOutcome {
         self.clock.set(at);
-        let mut facts = identity::facts(record, address, &self.identity, &self.needs);
+        let mut facts = record_facts::facts(record, address, &self.identity, &self.needs);
         if facts.problem(&self.identity).is_some() {
-            return Outcome::Rejected;
+            return ReplayOutcome::Rejected;
         }
         let mut named: SmallVec<[&str; 4]> = SmallVec::new();
         if let Some(routes) = &self.routes {
-            let Some((route, policies)) = identity::route(record, &facts, routes.as_ref(), &self.identity)
+            let Some((route, policies)) =
+                record_facts::route(record, &facts, routes.as_ref(), &self.identity)
             else {
-                return Outcome::Rejected;
+                return ReplayOutcome::Rejected;
             };
             facts.set(AttributeName::Route, route);
             named.extend(policies.iter().map(String::as_str));
@@ -149,14 +150,14 @@ impl Replay {
         };
         let mut decision = ready(self.limiter.decide(&query));
         let outcome = match decision.verdict() {
-            Verdict::Allow if decision.standings().next().is_none() => Outcome::Uncovered,
-            Verdict::Allow => Outcome::Allowed,
-            Verdict::Deny => Outcome::Denied,
+            Verdict::Allow if decision.standings().next().is_none() => ReplayOutcome::NoPolicy,
+            Verdict::Allow => ReplayOutcome::Allowed,
+            Verdict::Deny => ReplayOutcome::Denied,
         };
-        if let Some(tallies) = tallies {
-            tallies.count(at, record, &query, &decision);
+        if let Some(all_counts) = all_counts {
+            all_counts.count(at, record, &query, &decision);
         }
-        if outcome == Outcome::Allowed
+        if outcome == ReplayOutcome::Allowed
             && decision.awaits_response()
             && let Some(status) = record.status
         {
@@ -166,26 +167,26 @@ impl Replay {
     }
 }
 
-impl Tallies {
+impl AllPolicyCounts {
     pub(crate) fn new(n_policies: usize, n_top: usize, conceal: Conceal) -> Self {
-        let policies = (0..n_policies).map(|_| PolicyTally::new(n_top)).collect();
+        let policies = (0..n_policies).map(|_| PolicyCounts::new(n_top)).collect();
         Self { policies, hasher: ClientHasher::default(), conceal }
     }
 
     /// Counts a decision under each policy that applied.
     fn count(&mut self, at: Timestamp, record: &Record<'_>, query: &Query<'_>, decision: &Decision) {
         let request = || {
-            let (path, _) = identity::path_and_query(&record.target);
+            let (path, _) = record_facts::path_and_query(&record.target);
             (record.method.clone().into_owned(), path.to_owned())
         };
         let address = query.values(&AttributeName::<&str>::Ip).next();
         if let Some(refused) = decision.refused() {
             let (policy, _) = refused;
             let index = decision.policies().iter().position(|other| other.name() == policy.name());
-            if let Some(tally) = index.and_then(|index| self.policies.get_mut(index)) {
+            if let Some(counts) = index.and_then(|index| self.policies.get_mut(index)) {
                 let client = address.map(|address| self.hasher.id(address.as_bytes()));
                 let outcome = PolicyOutcome { is_denied: true, is_near: false };
-                tally.count(at, outcome, client, || address.unwrap_or_default().to_owned(), request);
+                counts.count(at, outcome, client, || address.unwrap_or_default().to_owned(), request);
             }
             return;
         }
@@ -209,9 +210,9 @@ impl Tallies {
             }
         }
         for (index, outcome, key) in applied {
-            let Some(tally) = self.policies.get_mut(index) else { continue };
+            let Some(counts) = self.policies.get_mut(index) else { continue };
             let (client, conceal) = (client_id(&self.hasher, &key, address), self.conceal);
-            tally.count(at, outcome, client, || client_name(&key, address, conceal), request);
+            counts.count(at, outcome, client, || client_name(&key, address, conceal), request);
         }
     }
 }

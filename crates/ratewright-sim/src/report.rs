@@ -1,8 +1,9 @@
 //! The report: what a simulation found. Plain data; `text`, `html` and JSON show it.
 
+mod client_row;
 mod escape;
 mod html;
-mod number;
+pub(crate) mod number;
 mod report_table;
 #[cfg(test)]
 mod samples;
@@ -38,13 +39,13 @@ pub struct Report {
     pub lines: u64,
     /// Lines that could not be read.
     pub unreadable: u64,
-    /// Lines that are not about a request: comments, and connections without a valid request.
-    pub not_requests: u64,
+    /// Lines without a request: comments, and connections that sent no valid request.
+    pub lines_without_request: u64,
     /// Requests that were not replayed because they are more than a minute out of order.
     pub out_of_order: u64,
     /// Requests replayed.
     pub requests: u64,
-    /// Requests that all enforced policies together allow.
+    /// Requests that no enforced policy denies.
     pub allowed: u64,
     /// Requests that at least one enforced policy denies.
     pub denied: u64,
@@ -57,14 +58,14 @@ pub struct Report {
     /// Every policy of the file, in its order.
     pub policies: Vec<PolicyReport>,
     /// The log's own decisions, if it has some.
-    pub logged: Option<LoggedReport>,
-    /// Requests that were answered with 429 in the log: it does not show how often these clients would have come.
-    pub logged_429: u64,
+    pub logged_decisions: Option<LoggedDecisionsReport>,
+    /// Requests with status 429 in the log. Without them, the clients might have sent more.
+    pub status_429: u64,
     /// The comparison with another policy file.
-    pub against: Option<AgainstReport>,
+    pub against: Option<ComparisonReport>,
     /// The first lines that could not be read.
     pub unreadable_lines: Vec<UnreadableLine>,
-    /// What a reader must know to trust the numbers.
+    /// Caveats that apply to the numbers.
     pub notes: Vec<String>,
 }
 
@@ -94,7 +95,7 @@ pub struct LogReport {
     pub error: Option<String>,
 }
 
-/// What one policy would have done.
+/// The simulated result of one policy.
 #[derive(Clone, PartialEq, Debug, Default, Serialize)]
 #[non_exhaustive]
 pub struct PolicyReport {
@@ -102,7 +103,7 @@ pub struct PolicyReport {
     pub policy: String,
     /// `enforce`, `shadow` or `off`, as simulated.
     pub mode: &'static str,
-    /// Its quotas, as `check` describes them.
+    /// Its quotas as readable text; not meant to be parsed.
     pub limit: String,
     /// What it counts by: the attributes of its partition. Empty: all requests together.
     pub by: Vec<String>,
@@ -112,7 +113,7 @@ pub struct PolicyReport {
     pub allowed: u64,
     /// Requests that it denied, or would have denied in shadow mode.
     pub denied: u64,
-    /// Requests that it let pass with less than 20 % of a limit left.
+    /// Requests that it let pass with less than 20% of a limit left.
     pub near_misses: u64,
     /// Clients that it applied to: combinations of the values that it counts by. If it counts all requests together,
     /// client addresses.
@@ -120,20 +121,20 @@ pub struct PolicyReport {
     /// Clients with at least one denied request.
     pub clients_denied: u64,
     /// The first denial.
-    pub first_denial: Option<FirstDenial>,
+    pub first_denial: Option<RequestSummary>,
     /// The clients that were denied most.
     pub most_denied: Vec<DeniedClient>,
     /// Requests per interval.
     pub timeline: Timeline,
-    /// Why it was not simulated, or what the log does not tell about it.
+    /// Why it was not simulated, or what the log does not record about it.
     pub notes: Vec<String>,
-    /// False if it was not simulated: it is off, or the log does not have what it needs.
+    /// False if it was not simulated: it is off, or the log does not record what it needs.
     pub is_simulated: bool,
 }
 
-/// The first denial of a policy.
+/// A request, in short.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-pub struct FirstDenial {
+pub struct RequestSummary {
     /// When.
     #[serde(serialize_with = "rfc3339")]
     pub at: Timestamp,
@@ -156,20 +157,20 @@ pub struct DeniedClient {
     pub denied: u64,
     /// The first denial.
     #[serde(serialize_with = "rfc3339")]
-    pub first: Timestamp,
+    pub first_denied_at: Timestamp,
     /// The last denial.
     #[serde(serialize_with = "rfc3339")]
-    pub last: Timestamp,
+    pub last_denied_at: Timestamp,
 }
 
-/// Requests per interval. The n-th interval begins `n × step_seconds` after `from`.
+/// Requests per interval. The n-th interval begins `n × interval_seconds` after `from`.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Timeline {
     /// Where the first interval begins.
     #[serde(serialize_with = "optional_rfc3339")]
     pub from: Option<Timestamp>,
     /// The length of an interval.
-    pub step_seconds: u64,
+    pub interval_seconds: u64,
     /// Allowed requests in each interval.
     pub allowed: Vec<u64>,
     /// Denied requests in each interval.
@@ -179,23 +180,33 @@ pub struct Timeline {
 /// The log's own decisions, compared with the simulated ones.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 #[non_exhaustive]
-pub struct LoggedReport {
+pub struct LoggedDecisionsReport {
     /// Requests with a decision in the log.
     pub requests: u64,
     /// Denied in the log.
     pub denied: u64,
     /// Denied in the log, allowed in the simulation.
-    pub only_logged: u64,
+    pub denied_only_in_log: u64,
     /// Allowed in the log, denied in the simulation.
-    pub only_simulated: u64,
-    /// The first request with another decision than in the log.
-    pub first_difference: Option<FirstDenial>,
+    pub denied_only_in_simulation: u64,
+    /// The first request whose simulated decision differs from the logged one.
+    pub first_difference: Option<DecisionDifference>,
+}
+
+/// A request whose simulated decision differs from the logged one.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct DecisionDifference {
+    /// The request.
+    #[serde(flatten)]
+    pub request: RequestSummary,
+    /// Where it was denied: `log` or `simulation`.
+    pub denied_in: &'static str,
 }
 
 /// How the decisions of two policy files differ.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 #[non_exhaustive]
-pub struct AgainstReport {
+pub struct ComparisonReport {
     /// The name of the other file.
     pub file: String,
     /// Requests that the other file denies.
@@ -205,13 +216,30 @@ pub struct AgainstReport {
     /// Denied by the other file only.
     pub newly_allowed: u64,
     /// Client addresses with at least one newly denied request.
-    pub clients_losing: u64,
+    pub clients_newly_denied: u64,
     /// Client addresses with at least one newly allowed request.
-    pub clients_gaining: u64,
-    /// The clients with the most newly denied requests; `denied` counts these.
-    pub losing_most: Vec<DeniedClient>,
-    /// The clients with the most newly allowed requests; `denied` counts those that the other file denied.
-    pub gaining_most: Vec<DeniedClient>,
+    pub clients_newly_allowed: u64,
+    /// The clients with the most newly denied requests.
+    pub most_newly_denied: Vec<ClientChange>,
+    /// The clients with the most newly allowed requests.
+    pub most_newly_allowed: Vec<ClientChange>,
+}
+
+/// A client for which the decisions of two policy files differ.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct ClientChange {
+    /// The client's address.
+    pub client: String,
+    /// Its requests.
+    pub requests: u64,
+    /// Its newly denied or newly allowed requests.
+    pub changed: u64,
+    /// The time of the first of them.
+    #[serde(serialize_with = "rfc3339")]
+    pub first_at: Timestamp,
+    /// The time of the last of them.
+    #[serde(serialize_with = "rfc3339")]
+    pub last_at: Timestamp,
 }
 
 /// A line that could not be read.
@@ -222,7 +250,7 @@ pub struct UnreadableLine {
     /// The number of the line, from 1.
     pub line: u64,
     /// Why.
-    pub why: String,
+    pub reason: String,
     /// Its beginning, with invalid UTF-8 replaced.
     pub text: String,
 }

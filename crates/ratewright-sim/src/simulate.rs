@@ -8,44 +8,48 @@ use ratewright_core::query::AttributeName;
 use ratewright_http::address::ClientName;
 
 use crate::clients::{ClientCounts, ClientHasher, ClientId, ClientSet};
-use crate::identity;
-use crate::log_contents::{LogContents, SimulatedPolicies};
 use crate::logs::{Log, LogError, Logs, LogsReport};
+use crate::policy_support::{RecordedAttributes, SimulatedPolicies};
 use crate::record::Record;
-use crate::reorder::Reorder;
-use crate::replay::{Outcome, Replay, SimulatedFile, Tallies};
-use crate::report::{AgainstReport, FirstDenial, LoggedReport, Period, Report};
-use crate::stored_record::Wanted;
-use crate::timeline::TimelineCounter;
+use crate::record_facts;
+use crate::reorder_buffer::ReorderBuffer;
+use crate::replay::{AllPolicyCounts, Replay, ReplayOutcome, SimulatedFile};
+use crate::report::number::grouped;
+use crate::report::{
+    ClientChange, ComparisonReport, DecisionDifference, DeniedClient, LogReport, LoggedDecisionsReport,
+    Period, Report, RequestSummary,
+};
+use crate::stored_record::NeededAttributes;
+use crate::timeline_counter::TimelineCounter;
 
-/// Requests between two calls of the progress function.
+/// Lines between two progress calls.
 pub(crate) const PROGRESS_EVERY: u64 = 8_192;
 
 /// How to simulate.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Settings {
+pub struct SimulationSettings {
     /// Policies that are simulated as enforced, whatever their mode; `*` is all of them.
     pub enforce: Vec<String>,
-    /// Attributes that no request has. Without it, policies that need what the log lacks are not simulated.
+    /// Attributes that no request has. Otherwise, policies that need what the log does not record are not simulated.
     pub assume_absent: Vec<AttributeName<String>>,
     /// How many of the most denied clients are listed.
     pub n_top: usize,
     /// Spreads requests whose time is a whole second evenly over that second.
-    pub spread: bool,
-    /// The most bytes of each log, after decompression.
+    pub spread_whole_seconds: bool,
+    /// Maximum bytes of each log, after decompression.
     pub n_bytes_max: u64,
-    /// What is shown in place of a value that may be a secret, such as an API key.
+    /// Replaces a value that may be a secret, such as an API key.
     pub conceal: fn(&str) -> String,
 }
 
-impl Default for Settings {
+impl Default for SimulationSettings {
     fn default() -> Self {
         Self {
             enforce: Vec::new(),
             assume_absent: Vec::new(),
             n_top: 10,
-            spread: false,
+            spread_whole_seconds: false,
             n_bytes_max: 1 << 40,
             conceal: |_| "(hidden)".to_owned(),
         }
@@ -59,14 +63,14 @@ pub enum SimulateError {
     /// A log cannot be read, or its format is unknown.
     #[error(transparent)]
     Log(#[from] LogError),
-    /// The policies do not form a rule set.
+    /// The policies are invalid as a set.
     #[error(transparent)]
     Policies(#[from] PolicyError),
     /// The temporary file cannot be written or read.
-    #[error("temporary file: {0}")]
-    Spool(#[from] std::io::Error),
+    #[error("cannot use the temporary file: {0}")]
+    TemporaryFile(#[from] std::io::Error),
     /// The engine does not confirm what the search found.
-    #[error("the replay does not confirm {rate}; please report this as a bug")]
+    #[error("suggested rate {rate} failed its replay check; please report this bug")]
     NotConfirmed {
         /// The rate.
         rate: String,
@@ -78,48 +82,49 @@ struct Totals {
     n_requests: u64,
     n_allowed: u64,
     n_denied: u64,
-    n_uncovered: u64,
+    n_without_policy: u64,
     n_rejected: u64,
     n_without_address: u64,
     n_from_proxies: u64,
-    n_logged_429: u64,
+    n_status_429: u64,
     has_whole_seconds: bool,
     period: Option<Period>,
     timeline: TimelineCounter,
     hasher: ClientHasher,
     clients: ClientSet,
     clients_denied: ClientSet,
-    logged: Option<LoggedReport>,
+    logged_decisions: Option<LoggedDecisionsReport>,
 }
 
 /// The differences to another policy file.
 struct Comparison {
     replay: Replay,
-    report: AgainstReport,
-    losing: ClientCounts,
-    gaining: ClientCounts,
+    report: ComparisonReport,
+    newly_denied: ClientCounts,
+    newly_allowed: ClientCounts,
 }
 
-/// Replays logs against a policy file, and compares it with another one. `progress` is called from time to time with the number of lines
-/// so far.
+/// Replays logs against a policy file, and compares it with another one. `progress` is called every 8,192
+/// lines with the number of lines so far.
 pub fn simulate(
     file: SimulatedFile,
     against: Option<SimulatedFile>,
     logs: Vec<Log>,
-    settings: &Settings,
+    settings: &SimulationSettings,
     progress: &mut dyn FnMut(u64),
 ) -> Result<Report, SimulateError> {
     let needs = file.policies.needs().iter();
     let needs = needs.chain(against.iter().flat_map(|file| file.policies.needs().iter()));
-    let reorder = Reorder::new(Wanted::new(needs), settings.spread);
+    let reorder = ReorderBuffer::new(NeededAttributes::new(needs), settings.spread_whole_seconds);
     let mut logs = Logs::open(logs, reorder, settings.n_bytes_max)?;
-    let SimulatedPolicies { policies, notes, general } = simulated(&file, &logs, settings)?;
+    let SimulatedPolicies { policies, notes, general } = select_policies(&file, &logs, settings)?;
     let replay = Replay::new(file, policies);
-    let mut tallies = Tallies::new(replay.policies().n_policies(), settings.n_top, settings.conceal);
+    let mut all_counts =
+        AllPolicyCounts::new(replay.policies().n_policies(), settings.n_top, settings.conceal);
     let mut comparison = match against {
         Some(against) => {
-            let simulated = simulated(&against, &logs, settings)?;
-            Some(Comparison::new(against, simulated, settings.n_top))
+            let selected = select_policies(&against, &logs, settings)?;
+            Some(Comparison::new(against, selected, settings.n_top))
         }
         None => None,
     };
@@ -131,25 +136,25 @@ pub fn simulate(
             progress(n_lines);
             next_progress = n_lines + PROGRESS_EVERY;
         }
-        let Some((turn, record)) = logs.next() else { break };
-        let address = identity::address(&record, replay.identity());
-        let outcome = replay.decide(turn.at, &record, address, Some(&mut tallies));
-        let client = totals.count(turn.at, &record, address, &replay, outcome);
+        let Some((due, record)) = logs.next() else { break };
+        let address = record_facts::address(&record, replay.identity());
+        let outcome = replay.decide(due.at, &record, address, Some(&mut all_counts));
+        let client = totals.count(due.at, &record, address, &replay, outcome);
         if let Some(comparison) = &mut comparison {
-            comparison.count(turn.at, &record, outcome, client);
+            comparison.count(due.at, &record, outcome, client);
         }
     }
     progress(logs.n_lines());
     let LogsReport { logs, counts, unreadable } = logs.report();
-    let policies = replay.policies().iter().zip(&tallies.policies).zip(notes);
+    let policies = replay.policies().iter().zip(&all_counts.policies).zip(notes);
     let mut report = Report {
         lines: counts.n_lines,
         unreadable: counts.n_unreadable,
-        not_requests: counts.n_not_requests,
+        lines_without_request: counts.n_without_request,
         out_of_order: counts.n_out_of_order,
         unreadable_lines: unreadable,
         logs,
-        policies: policies.map(|((policy, tally), notes)| tally.report(policy, notes)).collect(),
+        policies: policies.map(|((policy, counts), notes)| counts.report(policy, notes)).collect(),
         against: comparison.map(Comparison::report),
         notes: general,
         ..Report::default()
@@ -158,19 +163,19 @@ pub fn simulate(
     Ok(report)
 }
 
-/// The policies of a file as the logs allow to simulate them.
-fn simulated(
+/// The policies of a file that the logs allow us to simulate.
+fn select_policies(
     file: &SimulatedFile,
     logs: &Logs,
-    settings: &Settings,
+    settings: &SimulationSettings,
 ) -> Result<SimulatedPolicies, PolicyError> {
-    let contents = LogContents {
+    let recorded = RecordedAttributes {
         formats: logs.formats(),
         absent: &settings.assume_absent,
         has_routes: file.routes.is_some(),
     };
     let is_routed = |name: &str| file.routes.as_ref().is_some_and(|routes| routes.lists(name));
-    contents.simulated(&file.policies, &settings.enforce, is_routed)
+    recorded.select_policies(&file.policies, &settings.enforce, is_routed)
 }
 
 impl Totals {
@@ -179,18 +184,18 @@ impl Totals {
             n_requests: 0,
             n_allowed: 0,
             n_denied: 0,
-            n_uncovered: 0,
+            n_without_policy: 0,
             n_rejected: 0,
             n_without_address: 0,
             n_from_proxies: 0,
-            n_logged_429: 0,
+            n_status_429: 0,
             has_whole_seconds: false,
             period: None,
             timeline: TimelineCounter::default(),
             hasher: ClientHasher::default(),
             clients: ClientSet::default(),
             clients_denied: ClientSet::default(),
-            logged: None,
+            logged_decisions: None,
         }
     }
 
@@ -201,15 +206,15 @@ impl Totals {
         record: &Record<'_>,
         address: Option<IpAddr>,
         replay: &Replay,
-        outcome: Outcome,
-    ) -> Option<Client> {
-        let is_denied = outcome == Outcome::Denied;
+        outcome: ReplayOutcome,
+    ) -> Option<AddressClient> {
+        let is_denied = outcome == ReplayOutcome::Denied;
         self.n_requests += 1;
         self.n_denied += u64::from(is_denied);
         self.n_allowed += u64::from(!is_denied);
-        self.n_uncovered += u64::from(outcome == Outcome::Uncovered);
-        self.n_rejected += u64::from(outcome == Outcome::Rejected);
-        self.n_logged_429 += u64::from(record.status == Some(429));
+        self.n_without_policy += u64::from(outcome == ReplayOutcome::NoPolicy);
+        self.n_rejected += u64::from(outcome == ReplayOutcome::Rejected);
+        self.n_status_429 += u64::from(record.status == Some(429));
         self.has_whole_seconds |= record.is_whole_second;
         let period = self.period.get_or_insert(Period { from: at, to: at });
         period.to = period.to.max(at);
@@ -221,7 +226,7 @@ impl Totals {
             if is_denied {
                 self.clients_denied.insert(id);
             }
-            Client { id, name }
+            AddressClient { id, name }
         });
         self.n_without_address += u64::from(address.is_none());
         let proxies = &replay.identity().proxies;
@@ -229,113 +234,144 @@ impl Totals {
             self.n_from_proxies += 1;
         }
         if let Some(decision) = &record.decision {
-            let logged = self.logged.get_or_insert_default();
+            let logged = self.logged_decisions.get_or_insert_default();
             logged.requests += 1;
             logged.denied += u64::from(decision.is_denied);
-            logged.only_logged += u64::from(decision.is_denied && !is_denied);
-            logged.only_simulated += u64::from(is_denied && !decision.is_denied);
+            logged.denied_only_in_log += u64::from(decision.is_denied && !is_denied);
+            logged.denied_only_in_simulation += u64::from(is_denied && !decision.is_denied);
             if decision.is_denied != is_denied && logged.first_difference.is_none() {
-                let (path, _) = identity::path_and_query(&record.target);
-                logged.first_difference = Some(FirstDenial {
+                let (path, _) = record_facts::path_and_query(&record.target);
+                let request = RequestSummary {
                     at,
                     client: client.as_ref().map_or("unknown", |client| client.name.as_str()).to_owned(),
                     method: record.method.clone().into_owned(),
                     path: path.to_owned(),
-                });
+                };
+                let denied_in = if is_denied { "simulation" } else { "log" };
+                logged.first_difference = Some(DecisionDifference { request, denied_in });
             }
         }
         client
     }
 
-    /// Adds the totals, and what a reader must know about them.
-    fn add_to(self, report: &mut Report, settings: &Settings, n_evicted: u64) {
+    /// Adds the totals, and the caveats that apply to them.
+    fn add_to(self, report: &mut Report, settings: &SimulationSettings, n_evicted: u64) {
         report.period = self.period;
         (report.requests, report.allowed, report.denied) = (self.n_requests, self.n_allowed, self.n_denied);
         report.clients = self.clients.len() as u64;
         report.clients_denied = self.clients_denied.len() as u64;
         report.timeline = self.timeline.report();
-        (report.logged, report.logged_429) = (self.logged, self.n_logged_429);
+        (report.logged_decisions, report.status_429) = (self.logged_decisions, self.n_status_429);
         let notes = &mut report.notes;
-        for log in &report.logs {
-            if let Some(error) = &log.error {
-                notes.push(format!("{} was read only in part: {error}", log.log));
-            }
-        }
-        if report.requests == 0 && report.not_requests > 0 {
-            notes.push("no line is a request; check --format".to_owned());
-        }
-        if report.out_of_order > 0 {
-            notes.push(format!(
-                "{} requests were not replayed: they are more than a minute earlier than a line before them; sort the log by time",
-                report.out_of_order
-            ));
-        }
-        if self.has_whole_seconds && !settings.spread {
-            notes.push(
-                "times in the log are whole seconds, so the requests of one second were replayed at the same instant; \
-                 --spread spreads them evenly over the second"
-                    .to_owned(),
-            );
-        }
-        if self.n_uncovered > 0 {
-            notes.push(format!(
-                "no policy applied to {} requests: they are exempt (the section exempt), or no policy covers them",
-                self.n_uncovered
-            ));
+        add_log_notes(
+            notes,
+            &report.logs,
+            report.requests == 0 && report.lines_without_request > 0,
+            report.out_of_order,
+            self.has_whole_seconds && !settings.spread_whole_seconds,
+        );
+        if self.n_without_policy > 0 {
+            let n = grouped(self.n_without_policy);
+            notes.push(format!("{n} requests match no policy or are exempt (section exempt)"));
         }
         if self.n_rejected > 0 {
             notes.push(format!(
-                "{} requests have no route or an ambiguous path: the gateway rejects them before any limit, so they count as allowed",
-                self.n_rejected
+                "{} requests count as allowed although the gateway would reject them before rate limiting: no route, \
+                 or ambiguous path",
+                grouped(self.n_rejected)
             ));
         }
         if self.n_without_address > 0 {
             notes.push(format!(
-                "{} requests have no client address in the log; policies by ip did not apply to them",
-                self.n_without_address
+                "the log does not record the client address of {} requests; policies by ip did not apply to them",
+                grouped(self.n_without_address)
             ));
         }
         if self.n_from_proxies > 0 {
             notes.push(format!(
-                "{} requests have the address of a trusted proxy: the log does not name their clients",
-                self.n_from_proxies
+                "{} requests have a trusted proxy's address as client: the log does not record the real client",
+                grouped(self.n_from_proxies)
             ));
         }
         if n_evicted > 0 {
             notes.push(format!(
-                "{n_evicted} buckets were dropped because more than 40 million were in use; denials may be missing"
+                "{} buckets were dropped because more than 40 million were in use; denials may be missing",
+                grouped(n_evicted)
             ));
         }
     }
 }
 
+/// Adds the notes on reading the logs, which all reports have.
+pub(crate) fn add_log_notes(
+    notes: &mut Vec<String>,
+    logs: &[LogReport],
+    has_no_requests: bool,
+    n_out_of_order: u64,
+    has_whole_seconds: bool,
+) {
+    for log in logs {
+        if let Some(error) = &log.error {
+            notes.push(format!("log not fully read: {}: {error}", log.log));
+        }
+    }
+    if has_no_requests {
+        notes.push("no requests found in the logs; check --format".to_owned());
+    }
+    if n_out_of_order > 0 {
+        notes.push(format!(
+            "{} requests were not replayed: more than a minute out of order; pass the logs as separate arguments, or \
+             sort the log by time",
+            grouped(n_out_of_order)
+        ));
+    }
+    if has_whole_seconds {
+        notes.push(
+            "the log has whole seconds only, so the requests of one second were replayed at the same instant; use \
+             --spread to spread them over the second"
+                .to_owned(),
+        );
+    }
+}
+
 /// A client by its address.
-struct Client {
+struct AddressClient {
     id: ClientId,
     name: ClientName,
 }
 
 impl Comparison {
-    fn new(file: SimulatedFile, simulated: SimulatedPolicies, n_top: usize) -> Self {
-        let report = AgainstReport { file: file.name.clone(), ..AgainstReport::default() };
-        let SimulatedPolicies { policies, .. } = simulated;
+    fn new(file: SimulatedFile, selected: SimulatedPolicies, n_top: usize) -> Self {
+        let report = ComparisonReport { file: file.name.clone(), ..ComparisonReport::default() };
+        let SimulatedPolicies { policies, .. } = selected;
         let replay = Replay::new(file, policies);
-        Self { replay, report, losing: ClientCounts::new(n_top), gaining: ClientCounts::new(n_top) }
+        Self {
+            replay,
+            report,
+            newly_denied: ClientCounts::new(n_top),
+            newly_allowed: ClientCounts::new(n_top),
+        }
     }
 
     /// Compares the decision of the new file with that of the other one.
-    fn count(&mut self, at: Timestamp, record: &Record<'_>, new: Outcome, client: Option<Client>) {
-        let address = identity::address(record, self.replay.identity());
+    fn count(
+        &mut self,
+        at: Timestamp,
+        record: &Record<'_>,
+        new: ReplayOutcome,
+        client: Option<AddressClient>,
+    ) {
+        let address = record_facts::address(record, self.replay.identity());
         let old = self.replay.decide(at, record, address, None);
-        let (is_new, is_old) = (new == Outcome::Denied, old == Outcome::Denied);
+        let (is_new, is_old) = (new == ReplayOutcome::Denied, old == ReplayOutcome::Denied);
         self.report.denied += u64::from(is_old);
         if let Some(client) = &client {
-            self.losing.count(client.id);
-            self.gaining.count(client.id);
+            self.newly_denied.count(client.id);
+            self.newly_allowed.count(client.id);
         }
         let (n, clients) = match (is_old, is_new) {
-            (false, true) => (&mut self.report.newly_denied, &mut self.losing),
-            (true, false) => (&mut self.report.newly_allowed, &mut self.gaining),
+            (false, true) => (&mut self.report.newly_denied, &mut self.newly_denied),
+            (true, false) => (&mut self.report.newly_allowed, &mut self.newly_allowed),
             (true, true) | (false, false) => return,
         };
         *n += 1;
@@ -344,13 +380,25 @@ impl Comparison {
         }
     }
 
-    fn report(self) -> AgainstReport {
-        AgainstReport {
-            clients_losing: self.losing.n_denied(),
-            clients_gaining: self.gaining.n_denied(),
-            losing_most: self.losing.most_denied(),
-            gaining_most: self.gaining.most_denied(),
+    fn report(self) -> ComparisonReport {
+        ComparisonReport {
+            clients_newly_denied: self.newly_denied.n_denied(),
+            clients_newly_allowed: self.newly_allowed.n_denied(),
+            most_newly_denied: client_changes(&self.newly_denied),
+            most_newly_allowed: client_changes(&self.newly_allowed),
             ..self.report
         }
     }
+}
+
+/// The clients with the most changed decisions, which were counted as denials.
+fn client_changes(counts: &ClientCounts) -> Vec<ClientChange> {
+    let change = |client: DeniedClient| ClientChange {
+        client: client.client,
+        requests: client.requests,
+        changed: client.denied,
+        first_at: client.first_denied_at,
+        last_at: client.last_denied_at,
+    };
+    counts.most_denied().into_iter().map(change).collect()
 }

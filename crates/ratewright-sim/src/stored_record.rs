@@ -1,4 +1,4 @@
-//! Records that outlive their line: until it is their turn in the order of time.
+//! Owned copies of records, kept until they are replayed in time order.
 //!
 //! A slot keeps its buffers when its record has been replayed, so a long log allocates almost nothing.
 
@@ -12,11 +12,11 @@ use crate::record::{LoggedDecision, Record};
 
 /// Which parts of a record are kept: those that the policies or the report need.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Wanted {
+pub(crate) struct NeededAttributes {
     attributes: Vec<AttributeName<String>>,
 }
 
-impl Wanted {
+impl NeededAttributes {
     /// What policies with these needs read.
     pub(crate) fn new<'a>(needs: impl IntoIterator<Item = &'a AttributeName<String>>) -> Self {
         Self { attributes: needs.into_iter().cloned().collect() }
@@ -31,26 +31,26 @@ pub(crate) struct StoredRecord {
     address: Option<IpAddr>,
     status: Option<u16>,
     request_bytes: Option<u64>,
-    /// The texts, one after the other.
+    /// The strings, one after the other.
     text: String,
-    /// Where each of the texts ends. A text that the record lacks is [`ABSENT`].
-    ends: [u32; N_TEXTS],
+    /// Where each of the strings ends. The end of a missing one is [`ABSENT`].
+    ends: [u32; N_STRINGS],
     attributes: Vec<(AttributeName<String>, String)>,
     is_denied: Option<bool>,
 }
 
-const N_TEXTS: usize = 7;
+const N_STRINGS: usize = 7;
 const ABSENT: u32 = u32::MAX;
 
 impl StoredRecord {
     /// Copies a record into this one.
-    pub(crate) fn fill(&mut self, record: &Record<'_>, wanted: &Wanted) {
+    pub(crate) fn fill(&mut self, record: &Record<'_>, needed: &NeededAttributes) {
         (self.at, self.is_whole_second) = (record.at, record.is_whole_second);
         (self.address, self.status) = (record.address, record.status);
         self.request_bytes = record.request_bytes;
         self.is_denied = record.decision.as_ref().map(|decision| decision.is_denied);
         let policy = record.decision.as_ref().and_then(|decision| decision.policy.as_deref());
-        let texts: [Option<&str>; N_TEXTS] = [
+        let texts: [Option<&str>; N_STRINGS] = [
             Some(&record.method),
             Some(&record.target),
             record.host.as_deref(),
@@ -64,7 +64,7 @@ impl StoredRecord {
             *end = match text {
                 Some(text) => {
                     self.text.push_str(text);
-                    // A line, and so all its texts, are far shorter.
+                    // A line, and so all its strings, are far shorter.
                     u32::try_from(self.text.len()).unwrap_or(0)
                 }
                 None => ABSENT,
@@ -72,7 +72,7 @@ impl StoredRecord {
         }
         self.attributes.clear();
         for (name, value) in &record.attributes {
-            if let Some(name) = wanted.attributes.iter().find(|wanted| wanted.is(name)) {
+            if let Some(name) = needed.attributes.iter().find(|needed| needed.is(name)) {
                 self.attributes.push((name.clone(), value.clone().into_owned()));
             }
         }

@@ -1,46 +1,47 @@
-//! The smallest rate that denies at most a given share.
+//! The lowest rate that denies at most a given share.
 //!
 //! ```text
-//!   logs ─► requests that the policy covers ─► spool: (time, client), a few bytes each
+//!   logs ─► requests that the policy covers ─► events: (time, client), a few bytes each
 //!                                                │ once for each group of candidate rates
 //!                                                ▼
 //!                    search: token buckets of many rates side by side, the bracket shrinks
-//!                                                │ the rate found, and the next smaller one
+//!                                                │ the rate found, and the next lower one
 //!                                                ▼
 //!                    confirmation: both replayed through the engine
 //! ```
 //!
 //! # Laws
-//! - The suggested rate denies at most the share, and the next smaller rate of the grid denies more: both are confirmed by a replay.
-//! - A larger rate with the same burst never denies more requests or clients, so the search does not miss a smaller rate.
+//! - The suggested rate denies at most the share, and the next lower candidate rate denies more: both are confirmed by a replay.
+//! - A higher rate with the same burst never denies more requests or clients, so the search does not miss a lower rate.
 
-mod grid;
+mod candidate_rates;
+mod event_file;
 mod search;
 mod share;
-mod spool;
 
 use std::num::NonZeroU32;
 
 use ratewright_core::{Query, Quota};
 
-pub use share::Share;
-pub use spool::Spool;
+pub use event_file::EventFile;
+pub use share::DeniedShare;
 
 use crate::clients::ClientCounts;
-use crate::identity;
 use crate::logs::{Log, Logs, LogsReport};
-use crate::reorder::Reorder;
+use crate::record_facts;
+use crate::reorder_buffer::ReorderBuffer;
 use crate::replay::{SimulatedFile, client_id, client_name};
+use crate::report::number::grouped;
 use crate::report::{BurstSuggestion, CurvePoint, DeniedClient, Period, Suggestion};
-use crate::simulate::{PROGRESS_EVERY, Settings, SimulateError};
-use crate::stored_record::Wanted;
-use grid::{Candidate, grid};
-use search::{Denied, Search};
-use spool::{SpoolReader, SpoolWriter};
+use crate::simulate::{PROGRESS_EVERY, SimulateError, SimulationSettings, add_log_notes};
+use crate::stored_record::NeededAttributes;
+use candidate_rates::{Candidate, candidate_rates};
+use event_file::{EventReader, EventWriter};
+use search::{DenialCounts, Search};
 
 /// What the share is a share of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Of {
+pub enum ShareOf {
     /// Denied requests, of all requests that the policy covers.
     #[default]
     Requests,
@@ -51,41 +52,44 @@ pub enum Of {
 /// What to search for.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Target {
+pub struct SuggestOptions {
     /// The bursts; each gets its own rate.
     pub bursts: Vec<NonZeroU32>,
     /// The largest share that may be denied.
-    pub deny_at_most: Share,
-    /// Of what.
-    pub of: Of,
+    pub deny_at_most: DeniedShare,
+    /// ShareOf what.
+    pub of: ShareOf,
 }
 
-impl Target {
-    /// The smallest rate for one burst that denies at most this share of requests.
-    pub fn new(burst: NonZeroU32, deny_at_most: Share) -> Self {
-        Self { bursts: vec![burst], deny_at_most, of: Of::Requests }
+impl SuggestOptions {
+    /// The lowest rate for one burst that denies at most this share of requests.
+    pub fn new(burst: NonZeroU32, deny_at_most: DeniedShare) -> Self {
+        Self { bursts: vec![burst], deny_at_most, of: ShareOf::Requests }
     }
 }
 
-/// Finds the smallest rate for the only policy of `file`, whose own quota does not matter. `paste` writes the policy with a rate and a burst.
+/// Finds the lowest rate for the only policy of `file`, whose own quota does not matter. `render_policy` writes the policy with a rate and a burst.
 pub fn suggest(
     file: &SimulatedFile,
     logs: Vec<Log>,
-    target: &Target,
-    settings: &Settings,
-    spool: Spool,
-    paste: &dyn Fn(&str, NonZeroU32) -> String,
+    options: &SuggestOptions,
+    settings: &SimulationSettings,
+    event_file: EventFile,
+    render_policy: &dyn Fn(&str, NonZeroU32) -> String,
     progress: &mut dyn FnMut(u64),
 ) -> Result<Suggestion, SimulateError> {
-    let reorder = Reorder::new(Wanted::new(file.policies.needs().iter()), settings.spread);
+    let reorder = ReorderBuffer::new(
+        NeededAttributes::new(file.policies.needs().iter()),
+        settings.spread_whole_seconds,
+    );
     let mut logs = Logs::open(logs, reorder, settings.n_bytes_max)?;
-    let mut writer = SpoolWriter::new(spool);
+    let mut writer = EventWriter::new(event_file);
     let mut suggestion = Suggestion {
-        of: match target.of {
-            Of::Requests => "requests",
-            Of::Clients => "clients",
+        of: match options.of {
+            ShareOf::Requests => "requests",
+            ShareOf::Clients => "clients",
         },
-        deny_at_most: target.deny_at_most.to_string(),
+        deny_at_most: options.deny_at_most.to_string(),
         ..Suggestion::default()
     };
     let mut has_whole_seconds = false;
@@ -97,9 +101,9 @@ pub fn suggest(
             progress(n_lines);
             next_progress = n_lines + PROGRESS_EVERY;
         }
-        let Some((turn, record)) = logs.next() else { break };
-        let address = identity::address(&record, &file.identity);
-        let facts = identity::facts(&record, address, &file.identity, file.policies.needs());
+        let Some((due, record)) = logs.next() else { break };
+        let address = record_facts::address(&record, &file.identity);
+        let facts = record_facts::facts(&record, address, &file.identity, file.policies.needs());
         let attributes = facts.attributes();
         let query = Query { select: facts.select(&[]), address: facts.address, ..Query::new(&attributes) };
         let mut charges = ratewright_core::store::Charges::new();
@@ -112,15 +116,15 @@ pub fn suggest(
         let address = query.values(&ratewright_core::query::AttributeName::<&str>::Ip).next();
         let is_global = charge.key.name().partition().is_empty();
         let id = client_id(writer.hasher(), &charge.key, address.filter(|_| !is_global).or(Some("")));
-        writer.add(turn.at, id.unwrap_or_default(), || {
+        writer.add(due.at, id.unwrap_or_default(), || {
             client_name(
                 &charge.key,
-                address.filter(|_| !is_global).or(Some("all requests together")),
+                address.filter(|_| !is_global).or(Some("(all requests)")),
                 settings.conceal,
             )
         })?;
-        let period = suggestion.period.get_or_insert(Period { from: turn.at, to: turn.at });
-        period.to = period.to.max(turn.at);
+        let period = suggestion.period.get_or_insert(Period { from: due.at, to: due.at });
+        period.to = period.to.max(due.at);
     }
     progress(logs.n_lines());
     let LogsReport { logs, counts, unreadable } = logs.report();
@@ -128,68 +132,50 @@ pub fn suggest(
     (suggestion.requests, suggestion.clients) = (events.n_events(), events.n_clients() as u64);
     suggestion.lines = counts.n_lines;
     suggestion.unreadable = counts.n_unreadable;
-    suggestion.not_requests = counts.n_not_requests;
+    suggestion.lines_without_request = counts.n_without_request;
     suggestion.out_of_order = counts.n_out_of_order;
     (suggestion.logs, suggestion.unreadable_lines) = (logs, unreadable);
     let policy = file.policies.iter().next();
     let by = policy.map(|policy| policy.partition()).unwrap_or_default();
     suggestion.by = by.iter().flat_map(|part| part.names()).map(ToString::to_string).collect();
     if suggestion.requests > 0 {
-        for burst in &target.bursts {
-            let found = of_burst(&mut events, *burst, target, settings.n_top, paste)?;
+        for burst in &options.bursts {
+            let found = suggest_for_burst(&mut events, *burst, options, settings.n_top, render_policy)?;
             suggestion.bursts.push(found);
         }
     }
-    add_notes(&mut suggestion, n_other, has_whole_seconds && !settings.spread);
+    add_notes(&mut suggestion, n_other, has_whole_seconds && !settings.spread_whole_seconds);
     Ok(suggestion)
 }
 
 fn add_notes(suggestion: &mut Suggestion, n_other: u64, has_whole_seconds: bool) {
     let notes = &mut suggestion.notes;
-    for log in &suggestion.logs {
-        if let Some(error) = &log.error {
-            notes.push(format!("{} was read only in part: {error}", log.log));
-        }
-    }
-    if suggestion.requests == 0 && suggestion.not_requests > 0 {
-        notes.push("no line is a request; check --format".to_owned());
-    }
+    let has_no_requests = suggestion.requests == 0 && n_other == 0 && suggestion.lines_without_request > 0;
+    add_log_notes(notes, &suggestion.logs, has_no_requests, suggestion.out_of_order, has_whole_seconds);
     if n_other > 0 {
         notes.push(format!(
-            "{n_other} other requests were left out: they have another path or method, are exempt by default, or lack what --by counts"
+            "{} requests were not counted: they do not match --path or --method, are exempt, or lack a --by attribute",
+            grouped(n_other)
         ));
-    }
-    if suggestion.out_of_order > 0 {
-        notes.push(format!(
-            "{} requests were left out: they are more than a minute earlier than a line before them; sort the log by time",
-            suggestion.out_of_order
-        ));
-    }
-    if has_whole_seconds {
-        notes.push(
-            "times in the log are whole seconds, so the requests of one second count as simultaneous; \
-             --spread spreads them evenly over the second"
-                .to_owned(),
-        );
     }
 }
 
-/// The smallest rate for one burst.
-fn of_burst(
-    events: &mut SpoolReader,
+/// The lowest rate for one burst.
+fn suggest_for_burst(
+    events: &mut EventReader,
     burst: NonZeroU32,
-    target: &Target,
+    options: &SuggestOptions,
     n_top: usize,
-    paste: &dyn Fn(&str, NonZeroU32) -> String,
+    render_policy: &dyn Fn(&str, NonZeroU32) -> String,
 ) -> Result<BurstSuggestion, SimulateError> {
-    let candidates = grid(burst);
+    let candidates = candidate_rates(burst);
     let (n_requests, n_clients) = (events.n_events(), events.n_clients() as u64);
-    let is_enough = |denied: &Denied| match target.of {
-        Of::Requests => target.deny_at_most.covers(denied.n_requests, n_requests),
-        Of::Clients => target.deny_at_most.covers(denied.n_clients, n_clients),
+    let is_enough = |denied: &DenialCounts| match options.of {
+        ShareOf::Requests => options.deny_at_most.covers(denied.n_requests, n_requests),
+        ShareOf::Clients => options.deny_at_most.covers(denied.n_clients, n_clients),
     };
     let search = Search::run(&candidates, events, is_enough)?;
-    let point = |candidate: &Candidate, denied: &Denied| CurvePoint {
+    let point = |candidate: &Candidate, denied: &DenialCounts| CurvePoint {
         rate: candidate.text(),
         denied: denied.n_requests,
         clients_denied: denied.n_clients,
@@ -199,31 +185,31 @@ fn of_burst(
         curve: search.curve().map(|(index, denied)| point(&candidates[index], denied)).collect(),
         ..BurstSuggestion::default()
     };
-    let Some(chosen) = search.smallest() else {
-        found.least_burst = search::least_burst(events, burst, is_enough)?;
+    let Some(chosen) = search.lowest() else {
+        found.sufficient_burst = search::sufficient_burst(events, burst, is_enough)?;
         return Ok(found);
     };
     let candidate = &candidates[chosen];
-    let confirmed = search::replayed(events, &candidate.quota, n_top)?;
+    let confirmed = search::replay_quota(events, &candidate.quota, n_top)?;
     if !is_enough(&confirmed.denied) {
         return Err(SimulateError::NotConfirmed { rate: candidate.text() });
     }
-    if let Some(smaller) = chosen.checked_sub(1).and_then(|index| candidates.get(index)) {
-        let denied = search::replayed(events, &smaller.quota, 0)?.denied;
+    if let Some(lower) = chosen.checked_sub(1).and_then(|index| candidates.get(index)) {
+        let denied = search::replay_quota(events, &lower.quota, 0)?.denied;
         if is_enough(&denied) {
-            return Err(SimulateError::NotConfirmed { rate: smaller.text() });
+            return Err(SimulateError::NotConfirmed { rate: lower.text() });
         }
-        found.next_smaller = Some(point(smaller, &denied));
+        found.next_lower = Some(point(lower, &denied));
     }
     (found.denied, found.clients_denied) = (confirmed.denied.n_requests, confirmed.denied.n_clients);
     found.most_denied = with_names(confirmed.clients, events)?;
-    found.policy = Some(paste(&candidate.text(), burst));
+    found.policy = Some(render_policy(&candidate.text(), burst));
     found.rate = Some(candidate.text());
     Ok(found)
 }
 
-/// The most denied clients, with the names that the spool has for their numbers.
-fn with_names(clients: ClientCounts, events: &mut SpoolReader) -> Result<Vec<DeniedClient>, SimulateError> {
+/// The most denied clients, with the names that the events have for their numbers.
+fn with_names(clients: ClientCounts, events: &mut EventReader) -> Result<Vec<DeniedClient>, SimulateError> {
     let mut most = clients.most_denied();
     let numbers: Vec<u32> = most.iter().filter_map(|client| client.client.parse().ok()).collect();
     for (client, name) in most.iter_mut().zip(events.names(&numbers)?) {

@@ -11,7 +11,7 @@ use http::Uri;
 use crate::admin_client::AdminKey;
 use crate::config::Source;
 use crate::fetch;
-pub(crate) use simulation::{LogArgs, OfArg, SimulateArgs, SuggestArgs};
+pub(crate) use simulation::{LogArgs, ShareOfArg, SimulateArgs, SuggestArgs};
 use simulation::{SIMULATE_EXAMPLES, SUGGEST_EXAMPLES};
 
 /// Exact rate limiting for HTTP APIs
@@ -65,16 +65,18 @@ pub(crate) enum Command {
 
     /// Replay access logs against a policy file, and report who would have been denied
     ///
-    /// Nothing is sent anywhere. Time is the log's own, so the same logs give the same report. Logs are merged by time; lines that are out of
-    /// order by up to a minute are sorted. A policy that needs what the log does not record, such as a header, is not simulated, and the
-    /// report says so. Requests in flight and rules for Envoy are not simulated.
+    /// Requests are replayed at their logged times, so the same logs always give the same report; nothing is sent. Logs are merged by
+    /// time, and lines up to a minute out of order are sorted. A policy is skipped, with a note, if it needs an attribute that the log
+    /// does not record, such as a header. Concurrency limits (in_flight) and Envoy rules are not simulated.
     #[command(after_help = SIMULATE_EXAMPLES)]
     Simulate(SimulateArgs),
 
-    /// Find the smallest rate that denies at most a given share of the requests in access logs
+    /// Find the lowest rate that denies at most a given share of the requests in access logs
     ///
-    /// It prints the rate, the clients that it would deny most, how the share depends on the rate, and a policy to paste. The rate is
-    /// confirmed by a replay, and so is that the next smaller rate denies too many. Rates are whole numbers per hour, minute or second.
+    /// Prints the rate, the clients that it denies most, the share denied at other rates, and a policy to paste. A replay confirms that
+    /// this rate stays within the share and that the next lower rate does not. Rates have at most two significant digits: 9/h, 45/min,
+    /// 120/min, 15/s. Requests that are exempt by default, such as /static/** and /health, are not counted; a policy file (-c) with
+    /// another section `exempt` changes that.
     #[command(after_help = SUGGEST_EXAMPLES)]
     Suggest(SuggestArgs),
 

@@ -17,7 +17,7 @@ use crate::cli::LogArgs;
 const STDIN: &str = "-";
 
 /// How often the progress is shown anew.
-const SHOWN_EVERY: Duration = Duration::from_millis(100);
+const REDRAW_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The logs of a command, and their progress.
 pub(crate) struct LogFiles {
@@ -29,7 +29,7 @@ pub(crate) struct LogFiles {
 pub(crate) struct Progress {
     n_read: Arc<AtomicU64>,
     /// All bytes; `None` if a log has no size, such as standard input.
-    n_all: Option<u64>,
+    n_total: Option<u64>,
     terminal: Option<Terminal>,
 }
 
@@ -52,15 +52,19 @@ impl LogFiles {
         let n_read = Arc::new(AtomicU64::new(0));
         let mut seen = BTreeSet::new();
         let mut logs = Vec::new();
-        let mut n_all = Some(0);
+        let mut n_total = Some(0);
         for path in &args.logs {
             let identity = path.canonicalize().unwrap_or_else(|_| path.clone());
-            ensure!(seen.insert(identity), "{}: named twice; its requests would count twice", path.display());
+            ensure!(
+                seen.insert(identity),
+                "log given twice: {}; its requests would be counted twice",
+                path.display()
+            );
             let (log, size) = open(path, format.clone(), &n_read)?;
             logs.push(log);
-            n_all = n_all.zip(size).map(|(all, size)| all + size);
+            n_total = n_total.zip(size).map(|(all, size)| all + size);
         }
-        Ok(Self { logs, progress: Progress::new(n_read, n_all) })
+        Ok(Self { logs, progress: Progress::new(n_read, n_total) })
     }
 }
 
@@ -73,7 +77,7 @@ fn open(path: &Path, format: Option<Format>, n_read: &Arc<AtomicU64>) -> anyhow:
     let name = path.display().to_string();
     let file = File::open(path).with_context(|| format!("cannot open {name}"))?;
     let metadata = file.metadata().with_context(|| format!("cannot open {name}"))?;
-    ensure!(!metadata.is_dir(), "{name} is a folder; name its logs: {name}/*.log");
+    ensure!(!metadata.is_dir(), "{name} is a folder; list its log files: {name}/*.log");
     if !metadata.is_file() {
         return Ok((Log::once(name, format, CountedRead { log: file, n_read: Arc::clone(n_read) }), None));
     }
@@ -99,22 +103,22 @@ impl<R: Read> Read for CountedRead<R> {
 }
 
 impl Progress {
-    fn new(n_read: Arc<AtomicU64>, n_all: Option<u64>) -> Self {
+    fn new(n_read: Arc<AtomicU64>, n_total: Option<u64>) -> Self {
         let now = now();
         let terminal =
             io::stderr().is_terminal().then_some(Terminal { began_at: now, shown_at: now, width: 0 });
-        Self { n_read, n_all, terminal }
+        Self { n_read, n_total, terminal }
     }
 
     /// Shows how far the logs have been read.
     pub(crate) fn show(&mut self, n_lines: u64) {
         let Some(terminal) = &mut self.terminal else { return };
         let now = now();
-        if now.duration_since(terminal.shown_at) < SHOWN_EVERY {
+        if now.duration_since(terminal.shown_at) < REDRAW_INTERVAL {
             return;
         }
         terminal.shown_at = now;
-        let text = line(n_lines, self.n_read.load(Ordering::Relaxed), self.n_all, now - terminal.began_at);
+        let text = line(n_lines, self.n_read.load(Ordering::Relaxed), self.n_total, now - terminal.began_at);
         terminal.draw(&text);
     }
 
@@ -145,24 +149,24 @@ fn now() -> Instant {
 }
 
 /// A bar, the share, the rate and the time left: `[######------] 52 %  1.2 M lines  950 k lines/s  4 s left`.
-fn line(n_lines: u64, n_read: u64, n_all: Option<u64>, elapsed: Duration) -> String {
+fn line(n_lines: u64, n_read: u64, n_total: Option<u64>, elapsed: Duration) -> String {
     const WIDTH: u64 = 24;
     let millis = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX).max(1);
     let per_second = n_lines.saturating_mul(1_000) / millis;
-    let counts = format!("{} lines  {} lines/s", short(n_lines), short(per_second));
-    let Some(n_all) = n_all.filter(|n_all| *n_all > 0) else {
+    let counts = format!("{} lines  {} lines/s", abbreviated(n_lines), abbreviated(per_second));
+    let Some(n_total) = n_total.filter(|n_total| *n_total > 0) else {
         return format!("{}  {} MB", counts, n_read / 1_000_000);
     };
-    let n_read = n_read.min(n_all);
-    let n_full = usize::try_from(n_read * WIDTH / n_all).unwrap_or(0);
+    let n_read = n_read.min(n_total);
+    let n_full = usize::try_from(n_read * WIDTH / n_total).unwrap_or(0);
     let bar = format!("{}{}", "#".repeat(n_full), "-".repeat(usize::try_from(WIDTH).unwrap_or(0) - n_full));
     let left =
-        if n_read == 0 { 0 } else { u128::from(millis) * u128::from(n_all - n_read) / u128::from(n_read) };
-    format!("[{bar}] {:3} %  {counts}  {} s left", n_read * 100 / n_all, left.div_ceil(1_000))
+        if n_read == 0 { 0 } else { u128::from(millis) * u128::from(n_total - n_read) / u128::from(n_read) };
+    format!("[{bar}] {:3} %  {counts}  {} s left", n_read * 100 / n_total, left.div_ceil(1_000))
 }
 
 /// A number with its first digits: `950`, `12 k`, `1.2 M`.
-fn short(number: u64) -> String {
+fn abbreviated(number: u64) -> String {
     match number {
         0..10_000 => number.to_string(),
         10_000..1_000_000 => format!("{} k", number / 1_000),
@@ -176,7 +180,7 @@ mod tests {
 
     #[test]
     fn the_progress_has_share_rate_and_time_left() {
-        let show = |n_read, n_all| line(1_234_567, n_read, n_all, Duration::from_secs(2));
+        let show = |n_read, n_total| line(1_234_567, n_read, n_total, Duration::from_secs(2));
         assert_eq!(
             show(250, Some(1_000)),
             "[######------------------]  25 %  1.2 M lines  617 k lines/s  6 s left"

@@ -8,7 +8,7 @@ use ratewright_core::policy::{Policy, Selector};
 use ratewright_core::{Micros, Policies};
 use ratewright_gateway::RouteTable;
 use ratewright_gateway::route::RouteLookup;
-use ratewright_sim::{Report, Routes, Settings, SimulatedFile};
+use ratewright_sim::{Report, Routes, SimulatedFile, SimulationSettings};
 use ratewright_tower::RequestReader;
 
 use crate::cli::{LogArgs, SimulateArgs};
@@ -17,12 +17,12 @@ use crate::log_files::LogFiles;
 
 /// Simulates a policy file, and prints the report.
 pub(crate) fn simulate(args: &SimulateArgs) -> ExitCode {
-    match simulated(args) {
+    match run(args) {
         Ok(report) => {
             let is_complete = report.unreadable == 0
                 && report.out_of_order == 0
                 && report.logs.iter().all(|log| log.error.is_none());
-            crate::print(&if args.json { in_json(&report) } else { report.to_text() });
+            crate::print(&if args.json { to_json_text(&report) } else { report.to_text() });
             ExitCode::from(u8::from(!is_complete))
         }
         Err(CommandError::Config(errors)) => crate::report_errors(&errors),
@@ -45,18 +45,18 @@ impl<E: Into<anyhow::Error>> From<E> for CommandError {
     }
 }
 
-/// A value as one JSON object. It has no maps with other keys than texts, so it can always be written.
-pub(crate) fn in_json(value: &impl serde::Serialize) -> String {
+/// A value as one JSON object. Serialization cannot fail: all map keys are strings.
+pub(crate) fn to_json_text(value: &impl serde::Serialize) -> String {
     format!("{}\n", serde_json::to_string_pretty(value).unwrap_or_default())
 }
 
-fn simulated(args: &SimulateArgs) -> Result<Report, CommandError> {
+fn run(args: &SimulateArgs) -> Result<Report, CommandError> {
     let (file, mut notes) = policy_file(&args.config, args.profile.as_deref())?;
     for name in args.enforce.iter().filter(|name| *name != "*") {
         if file.policies.named(name).is_none() {
             let names: Vec<_> = file.policies.iter().map(Policy::name).collect();
             return Err(anyhow::anyhow!(
-                "--enforce {name}: {} has no such policy; it has {}",
+                "unknown policy in --enforce: {name}; {} has {}",
                 args.config.display(),
                 names.join(", ")
             )
@@ -79,7 +79,7 @@ fn simulated(args: &SimulateArgs) -> Result<Report, CommandError> {
     let mut report = report?;
     report.notes.append(&mut notes);
     if let Some(path) = &args.html {
-        let title = format!("{} replayed", args.config.display());
+        let title = format!("Simulation of {}", args.config.display());
         std::fs::write(path, report.to_html(&title))
             .map_err(|error| anyhow::anyhow!("cannot write {}: {error}", path.display()))?;
     }
@@ -87,10 +87,10 @@ fn simulated(args: &SimulateArgs) -> Result<Report, CommandError> {
 }
 
 /// The settings that both commands have.
-pub(crate) fn settings(logs: &LogArgs, top: u16) -> Settings {
-    let mut settings = Settings::default();
+pub(crate) fn settings(logs: &LogArgs, top: u16) -> SimulationSettings {
+    let mut settings = SimulationSettings::default();
     settings.n_top = usize::from(top);
-    settings.spread = logs.spread;
+    settings.spread_whole_seconds = logs.spread;
     settings.n_bytes_max = logs.max_size;
     settings.conceal = ratewright_store::redis::digest_of;
     settings
@@ -108,12 +108,12 @@ pub(crate) fn policy_file(
     let in_flight: Vec<_> = config.permits.iter().map(Policy::name).collect();
     if !in_flight.is_empty() {
         notes.push(format!(
-            "limits on requests in flight were not simulated: {}; a log does not show how many requests were open at once",
+            "concurrency limits (in_flight) were not simulated: {}; a log does not record concurrent requests",
             in_flight.join(", ")
         ));
     }
     if config.envoy.is_some() {
-        notes.push("rules for Envoy were not simulated: a log does not have descriptors".to_owned());
+        notes.push("Envoy rules were not simulated: an access log does not record descriptors".to_owned());
     }
     let routes = config.gateway.routes;
     let is_routed = |policy: &Policy| {

@@ -1,4 +1,4 @@
-//! `ratewright suggest`: the smallest rate that denies at most a given share, according to access logs.
+//! `ratewright suggest`: the lowest rate that denies at most a given share, according to access logs.
 
 use std::fmt::Write as _;
 use std::num::NonZeroU32;
@@ -6,9 +6,9 @@ use std::process::ExitCode;
 
 use anyhow::anyhow;
 use ratewright_core::Policies;
-use ratewright_sim::{Of, SimulatedFile, Suggestion, Target};
+use ratewright_sim::{ShareOf, SimulatedFile, SuggestOptions, Suggestion};
 
-use crate::cli::{OfArg, SuggestArgs};
+use crate::cli::{ShareOfArg, SuggestArgs};
 use crate::config::Config;
 use crate::log_files::LogFiles;
 use crate::simulate::{self, CommandError};
@@ -19,15 +19,15 @@ const IN_MEMORY_MAX: usize = 64 * 1024 * 1024;
 /// The name of the suggested policy.
 const NAME: &str = "suggested";
 
-/// Searches a rate, and prints it.
+/// Searches for a rate, and prints it.
 pub(crate) fn suggest(args: &SuggestArgs) -> ExitCode {
-    match suggested(args) {
+    match run(args) {
         Ok(suggestion) => {
             let is_complete = suggestion.unreadable == 0
                 && suggestion.out_of_order == 0
                 && suggestion.logs.iter().all(|log| log.error.is_none())
                 && suggestion.bursts.iter().all(|burst| burst.rate.is_some());
-            crate::print(&if args.json { simulate::in_json(&suggestion) } else { suggestion.to_text() });
+            crate::print(&if args.json { simulate::to_json_text(&suggestion) } else { suggestion.to_text() });
             ExitCode::from(u8::from(!is_complete))
         }
         Err(CommandError::Config(errors)) => crate::report_errors(&errors),
@@ -38,19 +38,19 @@ pub(crate) fn suggest(args: &SuggestArgs) -> ExitCode {
     }
 }
 
-fn suggested(args: &SuggestArgs) -> Result<Suggestion, CommandError> {
+fn run(args: &SuggestArgs) -> Result<Suggestion, CommandError> {
     let file = policy_file(args)?;
     let LogFiles { logs, mut progress } = LogFiles::new(&args.logs)?;
-    let mut target = Target::new(NonZeroU32::MIN, args.deny_at_most);
-    target.bursts.clone_from(&args.burst);
-    target.of = match args.of {
-        OfArg::Requests => Of::Requests,
-        OfArg::Clients => Of::Clients,
+    let mut options = SuggestOptions::new(NonZeroU32::MIN, args.deny_at_most);
+    options.bursts.clone_from(&args.burst);
+    options.of = match args.of {
+        ShareOfArg::Requests => ShareOf::Requests,
+        ShareOfArg::Clients => ShareOf::Clients,
     };
     let suggestion = ratewright_sim::suggest(
         &file,
         logs,
-        &target,
+        &options,
         &simulate::settings(&args.logs, args.top),
         Box::new(tempfile::SpooledTempFile::new(IN_MEMORY_MAX)),
         &|rate, burst| policy(args, rate, burst),
@@ -60,7 +60,7 @@ fn suggested(args: &SuggestArgs) -> Result<Suggestion, CommandError> {
     Ok(suggestion?)
 }
 
-/// The policy without its rate, as a file: what is suggested is what was simulated.
+/// The policy without its rate, as a file. The same text is simulated and suggested.
 fn policy_file(args: &SuggestArgs) -> Result<SimulatedFile, CommandError> {
     let text = policy(args, "1/s", NonZeroU32::MIN);
     let config = Config::of_input("options", text, &|_| None).map_err(|errors| {

@@ -1,4 +1,4 @@
-//! The access log of an AWS Application Load Balancer: words, and texts in quotes.
+//! The access log of an AWS Application Load Balancer: words, and quoted fields.
 //!
 //! ```text
 //!    0 type    1 time     2 balancer   3 client:port   4 target:port   5-7 durations   8 status   9 target's status
@@ -66,7 +66,7 @@ impl<'a> Words<'a> {
     fn next_word(&mut self) -> Result<Option<Quoted<'a>>, LineError> {
         let Some(text) = self.rest else { return Ok(None) };
         let (word, after) = if let [b'"', inside @ ..] = text {
-            Quoted::split(inside).ok_or(LineError("text has no closing quote"))?
+            Quoted::split(inside).ok_or(LineError("quoted field has no closing quote"))?
         } else {
             let end = memchr::memchr(b' ', text).unwrap_or(text.len());
             let (bytes, after) = text.split_at(end);
@@ -75,7 +75,7 @@ impl<'a> Words<'a> {
         self.rest = match after {
             [] => None,
             [b' ', rest @ ..] => Some(rest),
-            _ => return Err(LineError("no space after a text in quotes")),
+            _ => return Err(LineError("no space after a quoted field")),
         };
         Ok(Some(word))
     }

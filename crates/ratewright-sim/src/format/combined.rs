@@ -35,7 +35,7 @@ impl CombinedParser {
         let (client, time) = self.date(head)?;
         let (request, rest) = Quoted::split(rest).ok_or(LineError("request has no closing quote"))?;
         let (status, rest) = status_and_size(rest)?;
-        let client = Client::read(client).ok_or(NO_CLIENT)?;
+        let client = ClientFields::read(client).ok_or(NO_CLIENT)?;
         let (referer, rest) = header(rest)?;
         let (user_agent, _) = header(rest)?;
         let Some(request) = RequestLine::read(request) else { return Ok(Line::NotRequest) };
@@ -122,13 +122,13 @@ fn header(text: &[u8]) -> Result<(Quoted<'_>, &[u8]), LineError> {
 }
 
 /// What is before the date.
-struct Client<'a> {
+struct ClientFields<'a> {
     host: Option<&'a [u8]>,
     address: Option<IpAddr>,
     user: &'a [u8],
 }
 
-impl<'a> Client<'a> {
+impl<'a> ClientFields<'a> {
     /// Reads `ADDRESS IDENT USER`, or the same after a host.
     #[inline]
     fn read(text: &'a [u8]) -> Option<Self> {

@@ -6,8 +6,8 @@
 use std::borrow::Cow;
 
 use super::field_map::{Field, FieldMap};
+use super::record_builder::RecordBuilder;
 use super::text::plain;
-use super::values::RecordBuilder;
 use super::{Line, LineError};
 
 /// Parses lines of CSV. Its state is the header line.
@@ -29,7 +29,7 @@ enum Columns {
     Missing,
 }
 
-const MISSING: LineError = LineError("header line does not have all columns of the field map");
+const MISSING: LineError = LineError("header line lacks a column named in --fields");
 const UNCLOSED: LineError = LineError("value has no closing quote on this line");
 
 impl CsvParser {
@@ -56,7 +56,7 @@ impl CsvParser {
 
     fn read_header(&mut self, line: &[u8]) -> Result<(), LineError> {
         self.columns = Columns::Missing;
-        let names: Vec<Cow<'_, str>> = Values { rest: Some(line) }.collect::<Result<_, _>>()?;
+        let names: Vec<Cow<'_, str>> = CsvValues { rest: Some(line) }.collect::<Result<_, _>>()?;
         let at = |name: &str| names.iter().position(|known| known.trim_ascii() == name);
         let numbers: Option<Vec<usize>> =
             self.fields.iter().map(|(_, name)| at(name).or_else(|| column_number(name))).collect();
@@ -91,9 +91,9 @@ fn record<'a>(
     line: &'a [u8],
 ) -> Result<Line<'a>, LineError> {
     let mut builder = RecordBuilder::default();
-    let mut values = Values { rest: Some(line) };
+    let mut values = CsvValues { rest: Some(line) };
     for column in columns {
-        let value = values.next().ok_or(LineError("line has fewer columns than the field map needs"))??;
+        let value = values.next().ok_or(LineError("line has fewer columns than --fields needs"))??;
         for field in column.iter().filter_map(|field| fields.get(*field)) {
             builder.add(&field.0, value.clone())?;
         }
@@ -102,11 +102,11 @@ fn record<'a>(
 }
 
 /// The values of a line that are not read yet; `None` at its end.
-struct Values<'a> {
+struct CsvValues<'a> {
     rest: Option<&'a [u8]>,
 }
 
-impl<'a> Iterator for Values<'a> {
+impl<'a> Iterator for CsvValues<'a> {
     type Item = Result<Cow<'a, str>, LineError>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -124,7 +124,7 @@ impl<'a> Iterator for Values<'a> {
         self.rest = match after {
             [] => None,
             [b',', rest @ ..] => Some(rest),
-            _ => return Some(Err(LineError("no comma after a value in quotes"))),
+            _ => return Some(Err(LineError("no comma after a quoted value"))),
         };
         Some(Ok(value))
     }

@@ -20,7 +20,7 @@ use super::text::Quoted;
 use super::{Line, LineError, address, status, time};
 use crate::record::Record;
 
-const TEXTS_MISSING: LineError = LineError("no texts in quotes after the duration");
+const TEXTS_MISSING: LineError = LineError("quoted fields are missing after the duration");
 
 #[inline(never)]
 pub(super) fn parse(line: &[u8]) -> Result<Line<'_>, LineError> {
@@ -54,7 +54,7 @@ pub(super) fn parse(line: &[u8]) -> Result<Line<'_>, LineError> {
     Ok(Line::Request(record))
 }
 
-/// The texts in quotes, and Istio's address of the client after them.
+/// The quoted fields, and Istio's address of the client after them.
 struct Texts<'a> {
     forwarded_for: &'a [u8],
     user_agent: &'a [u8],
@@ -63,7 +63,7 @@ struct Texts<'a> {
 }
 
 impl<'a> Texts<'a> {
-    /// Reads the rest of a line from the first text in quotes.
+    /// Reads the rest of a line from the first quoted field.
     fn read(text: &'a [u8]) -> Option<Self> {
         let (_numbers, text) = split(text, b" \"")?;
         let end = memchr::memrchr(b'"', text)?;

@@ -29,14 +29,14 @@ pub struct FieldMap {
 #[non_exhaustive]
 pub enum FieldMapError {
     /// An entry without `=`.
-    #[error("fields: {entry:?} has no =; write it as time=NAME")]
+    #[error("{entry:?} has no =; write it as time=NAME")]
     NoEquals {
         /// The entry.
         entry: String,
     },
-    /// A name that nothing has.
+    /// An unknown field name.
     #[error(
-        "fields: {name:?} is unknown; known are {}, header:NAME, cookie:NAME, claim:NAME, query:NAME and \
+        "unknown field {name:?}; use {}, header:NAME, cookie:NAME, claim:NAME, query:NAME or \
              attribute:NAME",
         known()
     )]
@@ -45,25 +45,25 @@ pub enum FieldMapError {
         name: String,
     },
     /// An entry with nothing after `=`.
-    #[error("fields: {name} has no field; write it as {name}=NAME")]
+    #[error("{name}= names no log field; write {name}=NAME")]
     Empty {
         /// The name.
         name: String,
     },
     /// A name that appears twice.
-    #[error("fields: {name} appears twice")]
+    #[error("{name} appears twice")]
     Repeated {
         /// The name.
         name: String,
     },
     /// No field holds the time.
-    #[error("fields: time is missing; add time=NAME")]
+    #[error("time is missing; add time=NAME")]
     NoTime,
     /// Too many entries.
-    #[error("fields: more than {} entries", FieldMap::LEN_MAX)]
+    #[error("more than {} entries", FieldMap::LEN_MAX)]
     TooMany,
     /// A name of a nested field that is too deep.
-    #[error("fields: {field:?} has more than {} parts", FieldMap::DEPTH_MAX)]
+    #[error("{field:?} has more than {} parts", FieldMap::DEPTH_MAX)]
     TooDeep {
         /// The name of the field.
         field: String,
@@ -93,13 +93,13 @@ pub(super) enum Field {
     Attribute(AttributeName<Cow<'static, str>>),
     /// An object of headers.
     Headers,
-    /// A text that every line about a request has, or begins with.
-    Mark(Mark),
+    /// A string that every line about a request has, or begins with.
+    RequestMarker(RequestMarker),
 }
 
-/// The beginning of a text that marks lines about requests.
+/// The beginning of a string that marks lines about requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Mark(pub(super) &'static str);
+pub(super) struct RequestMarker(pub(super) &'static str);
 
 /// The simple names.
 const KNOWN: [(&str, Field); 12] = [
@@ -122,10 +122,10 @@ fn known() -> String {
 }
 
 impl FieldMap {
-    /// The most entries.
+    /// Maximum number of entries.
     pub const LEN_MAX: usize = 64;
 
-    /// The most parts of the name of a nested field.
+    /// Maximum parts of the name of a nested field.
     pub const DEPTH_MAX: usize = 16;
 
     /// True if a log with these fields can have this attribute.
@@ -148,8 +148,8 @@ impl FieldMap {
     }
 
     /// True if a field holds this.
-    pub(super) fn maps(&self, is_it: impl Fn(&Field) -> bool) -> bool {
-        self.fields.iter().any(|(field, _)| is_it(field))
+    pub(super) fn maps(&self, predicate: impl Fn(&Field) -> bool) -> bool {
+        self.fields.iter().any(|(field, _)| predicate(field))
     }
 }
 

@@ -21,9 +21,9 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use smallvec::SmallVec;
 
-use super::field_map::{Field, FieldMap, Mark};
+use super::field_map::{Field, FieldMap, RequestMarker};
+use super::record_builder::RecordBuilder;
 use super::time::DurationUnit;
-use super::values::RecordBuilder;
 use super::{Line, LineError};
 
 /// Parses lines of JSON.
@@ -37,11 +37,11 @@ pub(super) struct JsonParser {
     without_request: Result<(), LineError>,
 }
 
-type Table = &'static [(Field, &'static str)];
+type FieldTable = &'static [(Field, &'static str)];
 
 const USER_AGENT: Field = Field::Attribute(AttributeName::Header(Cow::Borrowed("user-agent")));
 
-const RATEWRIGHT: Table = &[
+const RATEWRIGHT: FieldTable = &[
     (Field::Time, "time"),
     (Field::Ip, "client"),
     (Field::Method, "method"),
@@ -54,7 +54,7 @@ const RATEWRIGHT: Table = &[
     (USER_AGENT, "user_agent"),
 ];
 
-const ENVOY: Table = &[
+const ENVOY: FieldTable = &[
     (Field::Time, "start_time"),
     (Field::Ip, "downstream_remote_address"),
     (Field::ForwardedFor, "x_forwarded_for"),
@@ -68,7 +68,7 @@ const ENVOY: Table = &[
     (USER_AGENT, "user-agent"),
 ];
 
-const TRAEFIK: Table = &[
+const TRAEFIK: FieldTable = &[
     (Field::Time, "StartUTC"),
     (Field::Time, "StartLocal"),
     (Field::ResponseTime, "time"),
@@ -83,9 +83,9 @@ const TRAEFIK: Table = &[
     (Field::RequestBytes, "RequestContentSize"),
 ];
 
-const CADDY: Table = &[
-    (Field::Mark(Mark("http.log.access")), "logger"),
-    (Field::Mark(Mark("handled request")), "msg"),
+const CADDY: FieldTable = &[
+    (Field::RequestMarker(RequestMarker("http.log.access")), "logger"),
+    (Field::RequestMarker(RequestMarker("handled request")), "msg"),
     (Field::ResponseTime, "ts"),
     (Field::Duration(DurationUnit::Seconds), "duration"),
     (Field::Ip, "request.client_ip"),
@@ -101,7 +101,7 @@ const CADDY: Table = &[
 ];
 
 const INVALID: LineError = LineError("line is not a JSON object");
-const INVALID_TEXT: LineError = LineError("text in JSON has an invalid escape");
+const INVALID_TEXT: LineError = LineError("string has an invalid escape");
 
 impl JsonParser {
     pub(super) fn ratewright() -> Self {
@@ -122,11 +122,11 @@ impl JsonParser {
 
     pub(super) fn of_map(map: &FieldMap) -> Self {
         let fields = map.fields.iter().map(|(field, name)| (field.clone(), Cow::Owned(name.clone())));
-        let without_request = Err(LineError("no value in the field of the method or the path"));
+        let without_request = Err(LineError("method or path field is missing"));
         Self { fields: fields.collect(), header_prefix: None, without_request }
     }
 
-    fn of_table(table: Table, header_prefix: Option<&'static str>) -> Self {
+    fn of_table(table: FieldTable, header_prefix: Option<&'static str>) -> Self {
         let fields = table.iter().map(|(field, name)| (field.clone(), Cow::Borrowed(*name)));
         Self { fields: fields.collect(), header_prefix, without_request: Ok(()) }
     }
@@ -275,7 +275,7 @@ impl<'a> Visitor<'a> for Text {
     }
 }
 
-/// A text, number or truth value as text; of a list, the first text. `None` for `null` and objects.
+/// A string, number or boolean as text; of a list, the first string. `None` for `null` and objects.
 fn scalar(json: &str) -> Result<Option<Cow<'_, str>>, LineError> {
     match json.as_bytes().first() {
         Some(b'"') => text(json).map(Some),
@@ -291,7 +291,7 @@ fn text(json: &str) -> Result<Cow<'_, str>, LineError> {
     Text.deserialize(&mut deserializer).map_err(|_| INVALID_TEXT)
 }
 
-/// The texts of a list, still as JSON.
+/// The strings of a list, still as JSON.
 fn texts(json: &str) -> Result<Vec<&str>, LineError> {
     let list: Vec<&RawValue> = serde_json::from_str(json).map_err(|_| INVALID)?;
     Ok(list.into_iter().map(RawValue::get).filter(|json| json.starts_with('"')).collect())

@@ -5,8 +5,8 @@
 //!   Apache   \"  \\  \n  \t  \x16
 //! ```
 //!
-//! A client chooses most of these texts, so they may contain anything. A byte that is not UTF-8, and a control
-//! character, becomes `%XX`: different texts stay different, and a NUL, which marks unreadable attributes in the
+//! A client chooses most of these strings, so they may contain anything. A byte that is not UTF-8, and a control
+//! character, becomes `%XX`: different strings stay different, and a NUL, which marks unreadable attributes in the
 //! engine, never appears.
 //!
 //! Functions on the way of a plain text are always inlined: a `Cow` that passes through memory costs more than the

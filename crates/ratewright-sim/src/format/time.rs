@@ -72,10 +72,10 @@ const DAY: u64 = 24 * HOUR;
 /// The first microsecond of 2201.
 const END: u64 = 84_371 * DAY;
 
-const INVALID: LineError = LineError("time is not a date, RFC 3339 or a number since 1970");
+const INVALID: LineError = LineError("time is not a CLF date, an RFC 3339 time or a Unix timestamp");
 const NO_SUCH_DAY: LineError = LineError("time has a day, hour, minute or second that does not exist");
 const OUT_OF_RANGE: LineError = LineError("time is before 1970 or after 2200");
-const INVALID_DURATION: LineError = LineError("duration is not a number or a text such as 1.5ms");
+const INVALID_DURATION: LineError = LineError("duration is not a number or a string such as 1.5ms");
 
 const MONTHS: [&[u8; 3]; 12] =
     [b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec"];

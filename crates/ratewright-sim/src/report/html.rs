@@ -21,7 +21,7 @@ impl Report {
     pub fn to_html(&self, title: &str) -> String {
         let mut page = head(title);
         page.push_str(&format!(
-            "<header>\n<h1>{}</h1>\n{}</header>\n<main>\n",
+            "<header>\n<h1>{}</h1>\n<p>Simulation: no request was really denied.</p>\n{}</header>\n<main>\n",
             html(title),
             self.html_summary()
         ));
@@ -32,7 +32,7 @@ impl Report {
         let sections = self.policies.iter().enumerate().map(|(n, one)| policy(n, one));
         sections.for_each(|section| page.push_str(&section));
         page.extend(self.against.as_ref().map(|one| against(one, self.denied)));
-        page.extend(self.logged.as_ref().map(logged));
+        page.extend(self.logged_decisions.as_ref().map(logged));
         page.push_str(&logs(&self.logs));
         page.push_str(&unreadable(&self.unreadable_lines, self.unreadable));
         page.push_str(&notes(&self.notes));
@@ -42,7 +42,7 @@ impl Report {
 
     /// The period, and the most important numbers.
     fn html_summary(&self) -> String {
-        let remarks = self.not_replayed_in_words().into_iter().chain(self.logged_429_in_words());
+        let remarks = self.not_replayed_in_words().into_iter().chain(self.status_429_in_words());
         let remarks: String = remarks.map(|remark| paragraph(&remark)).collect();
         let Some(period) = self.period.filter(|_| self.requests > 0) else {
             return format!("<p>No request was replayed.</p>\n{remarks}");

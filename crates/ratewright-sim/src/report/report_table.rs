@@ -41,7 +41,7 @@ impl<const N: usize> fmt::Display for ReportTable<N> {
     }
 }
 
-/// Writes rows of any number of columns: not compiled once for each.
+/// Writes rows of any number of columns. Not generic over N, so it is compiled once.
 fn write_rows(f: &mut fmt::Formatter<'_>, alignments: &[Align], rows: &[&[String]]) -> fmt::Result {
     let width = |n: usize| rows.iter().map(|row| row[n].chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..alignments.len()).map(width).collect();

@@ -10,12 +10,17 @@ pub(super) fn at(seconds: u64) -> Timestamp {
 }
 
 fn client(client: &str, denied: u64, requests: u64) -> DeniedClient {
-    let (first, last) = (at(30_011), at(30_011 + 60 * denied));
-    DeniedClient { client: client.to_owned(), requests, denied, first, last }
+    let (first_denied_at, last_denied_at) = (at(30_011), at(30_011 + 60 * denied));
+    DeniedClient { client: client.to_owned(), requests, denied, first_denied_at, last_denied_at }
 }
 
-fn request(client: &str, path: &str) -> FirstDenial {
-    FirstDenial {
+fn change(client: &str, changed: u64, requests: u64) -> ClientChange {
+    let (first_at, last_at) = (at(30_011), at(30_011 + 60 * changed));
+    ClientChange { client: client.to_owned(), requests, changed, first_at, last_at }
+}
+
+fn request(client: &str, path: &str) -> RequestSummary {
+    RequestSummary {
         at: at(30_011),
         client: client.to_owned(),
         method: "POST".to_owned(),
@@ -33,7 +38,7 @@ fn day(scale: u64, denials: &[u64]) -> Timeline {
     let mut denied = vec![0; 144];
     denied.iter_mut().skip(50).zip(denials).for_each(|(interval, n)| *interval = *n);
     let allowed = (0..144).map(|n| scale * (20 + distance(n) * distance(n) / 20)).collect();
-    Timeline { from: Some(at(0)), step_seconds: 600, allowed, denied }
+    Timeline { from: Some(at(0)), interval_seconds: 600, allowed, denied }
 }
 
 /// A report with every part.
@@ -46,7 +51,7 @@ pub(super) fn full_report() -> Report {
         ],
         lines: 3_401_500,
         unreadable: 3,
-        not_requests: 285,
+        lines_without_request: 285,
         out_of_order: 12,
         requests: 3_401_200,
         allowed: 3_399_996,
@@ -55,23 +60,26 @@ pub(super) fn full_report() -> Report {
         clients_denied: 37,
         timeline: day(160, LOGIN_DENIALS),
         policies: policies(),
-        logged: Some(LoggedReport {
+        logged_decisions: Some(LoggedDecisionsReport {
             requests: 3_401_200,
             denied: 1_190,
-            only_logged: 3,
-            only_simulated: 17,
-            first_difference: Some(request("203.0.113.9", "/login?next=/account")),
+            denied_only_in_log: 3,
+            denied_only_in_simulation: 17,
+            first_difference: Some(DecisionDifference {
+                request: request("203.0.113.9", "/login?next=/account"),
+                denied_in: "simulation",
+            }),
         }),
-        logged_429: 1_190,
-        against: Some(AgainstReport {
+        status_429: 1_190,
+        against: Some(ComparisonReport {
             file: "old.yaml".to_owned(),
             denied: 800,
             newly_denied: 520,
             newly_allowed: 116,
-            clients_losing: 14,
-            clients_gaining: 5,
-            losing_most: vec![client("203.0.113.9", 310, 1_244), client("2001:db8:7::/64", 98, 4_020)],
-            gaining_most: vec![client("198.51.100.23", 61, 9_033)],
+            clients_newly_denied: 14,
+            clients_newly_allowed: 5,
+            most_newly_denied: vec![change("203.0.113.9", 310, 1_244), change("2001:db8:7::/64", 98, 4_020)],
+            most_newly_allowed: vec![change("198.51.100.23", 61, 9_033)],
         }),
         unreadable_lines: unreadable_lines(),
         notes: vec![
@@ -144,10 +152,10 @@ fn policies() -> Vec<PolicyReport> {
 }
 
 fn unreadable_lines() -> Vec<UnreadableLine> {
-    let line = |line, why: &str, text: &str| UnreadableLine {
+    let line = |line, reason: &str, text: &str| UnreadableLine {
         log: "access.log.1".to_owned(),
         line,
-        why: why.to_owned(),
+        reason: reason.to_owned(),
         text: text.to_owned(),
     };
     vec![
@@ -185,21 +193,22 @@ pub(super) fn hostile_report(name: &str) -> Report {
     for policy in &mut report.policies {
         (policy.policy, policy.limit, policy.by, policy.notes) = (own(), own(), vec![own()], vec![own()]);
         policy.most_denied.iter_mut().for_each(|client| client.client = own());
-        policy.first_denial = Some(FirstDenial { at: at(1), client: own(), method: own(), path: own() });
+        policy.first_denial = Some(RequestSummary { at: at(1), client: own(), method: own(), path: own() });
     }
     if let Some(against) = &mut report.against {
         against.file = own();
         against
-            .losing_most
+            .most_newly_denied
             .iter_mut()
-            .chain(&mut against.gaining_most)
+            .chain(&mut against.most_newly_allowed)
             .for_each(|client| client.client = own());
     }
-    if let Some(logged) = &mut report.logged {
-        logged.first_difference = Some(FirstDenial { at: at(1), client: own(), method: own(), path: own() });
+    if let Some(logged) = &mut report.logged_decisions {
+        let request = RequestSummary { at: at(1), client: own(), method: own(), path: own() };
+        logged.first_difference = Some(DecisionDifference { request, denied_in: "log" });
     }
     for line in &mut report.unreadable_lines {
-        (line.log, line.why, line.text) = (own(), own(), own());
+        (line.log, line.reason, line.text) = (own(), own(), own());
     }
     report.notes = vec![own()];
     report
@@ -214,7 +223,7 @@ pub(super) fn suggestion() -> Suggestion {
         rate: Some("12/min".to_owned()),
         denied: 340,
         clients_denied: 8,
-        next_smaller: Some(point("11/min", 494, 11)),
+        next_lower: Some(point("11/min", 494, 11)),
         curve: vec![
             point("6/min", 4_120, 97),
             point("8/min", 2_004, 41),
@@ -228,14 +237,14 @@ pub(super) fn suggestion() -> Suggestion {
         policy: Some(
             "policies:\n  - name: suggested\n    by: [ip]\n    limit: 12/min\n    burst: 20\n".to_owned(),
         ),
-        least_burst: None,
+        sufficient_burst: None,
     };
     Suggestion {
         period: Some(Period { from: at(0), to: at(86_399) }),
         logs: vec![LogReport { log: "access.log".to_owned(), format: "json".to_owned(), lines: 412_020, unreadable: 2, error: None }],
         lines: 412_020,
         unreadable: 2,
-        not_requests: 18,
+        lines_without_request: 18,
         out_of_order: 0,
         requests: 412_000,
         clients: 9_020,

@@ -14,7 +14,7 @@ fn reports_match_their_schema() {
 
 #[test]
 fn suggestions_match_their_schema() {
-    let without_rate = BurstSuggestion { least_burst: Some(7), ..BurstSuggestion::default() };
+    let without_rate = BurstSuggestion { sufficient_burst: Some(7), ..BurstSuggestion::default() };
     let empty = Suggestion { of: "clients", bursts: vec![without_rate], ..Suggestion::default() };
     for suggestion in [suggestion(), empty] {
         check(SUGGESTION_SCHEMA, &serde_json::to_value(&suggestion).unwrap());
@@ -33,16 +33,18 @@ fn full_samples_reach_every_property() {
         "/policies/0/most_denied/0/client",
         "/policies/0/timeline/allowed/0",
         "/policies/0/notes/0",
-        "/logged/first_difference/path",
-        "/against/losing_most/0/first",
-        "/against/gaining_most/0/first",
-        "/unreadable_lines/0/why",
+        "/logged_decisions/first_difference/denied_in",
+        "/against/most_newly_denied/0/first_at",
+        "/against/most_newly_allowed/0/last_at",
+        "/unreadable_lines/0/reason",
         "/notes/0",
     ] {
         assert!(report.pointer(path).is_some_and(|value| !value.is_null()), "{path}");
     }
     let suggestion = serde_json::to_value(suggestion()).unwrap();
-    for path in ["/bursts/0/next_smaller/rate", "/bursts/0/curve/0/rate", "/bursts/0/most_denied/0/last"] {
+    for path in
+        ["/bursts/0/next_lower/rate", "/bursts/0/curve/0/rate", "/bursts/0/most_denied/0/last_denied_at"]
+    {
         assert!(suggestion.pointer(path).is_some_and(|value| !value.is_null()), "{path}");
     }
 }
@@ -64,7 +66,7 @@ fn the_schema_rejects_an_unknown_and_a_missing_property() {
     let mut unknown = report.clone();
     unknown["policies"][0]["timeline"]["more"] = Value::Null;
     let mut missing = report.clone();
-    missing["against"]["losing_most"][0].as_object_mut().unwrap().remove("first");
+    missing["against"]["most_newly_denied"][0].as_object_mut().unwrap().remove("first_at");
     assert!(valid.is_valid(&report) && !valid.is_valid(&unknown) && !valid.is_valid(&missing));
 }
 

@@ -1,4 +1,4 @@
-//! The suggestion: the smallest rate that denies few enough. Plain data; text and JSON show it.
+//! The suggestion: the lowest rate that denies few enough. Plain data; text and JSON show it.
 
 mod text;
 
@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::{DeniedClient, LogReport, Period, UnreadableLine};
 
-/// The smallest rate for each burst that denies at most a given share.
+/// The lowest rate for each burst that denies at most a given share.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Suggestion {
     /// The first and the last request, if there was one.
@@ -17,8 +17,8 @@ pub struct Suggestion {
     pub lines: u64,
     /// Lines that could not be read.
     pub unreadable: u64,
-    /// Lines that are not about a request: comments, and connections without a valid request.
-    pub not_requests: u64,
+    /// Lines without a request: comments, and connections that sent no valid request.
+    pub lines_without_request: u64,
     /// Requests that were not replayed because they are more than a minute out of order.
     pub out_of_order: u64,
     /// Requests that the policy applies to.
@@ -29,17 +29,17 @@ pub struct Suggestion {
     pub by: Vec<String>,
     /// What `deny_at_most` is a share of: `requests` or `clients`.
     pub of: &'static str,
-    /// The largest share that may be denied, as given: `0.1%`.
+    /// The largest share that may be denied, as a percentage, or a fraction if it has more than 6 decimals.
     pub deny_at_most: String,
     /// The suggested rate for each burst.
     pub bursts: Vec<BurstSuggestion>,
     /// The first lines that could not be read.
     pub unreadable_lines: Vec<UnreadableLine>,
-    /// What a reader must know to trust the numbers.
+    /// Caveats that apply to the numbers.
     pub notes: Vec<String>,
 }
 
-/// The smallest rate for one burst.
+/// The lowest rate for one burst.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct BurstSuggestion {
     /// The burst.
@@ -50,19 +50,19 @@ pub struct BurstSuggestion {
     pub denied: u64,
     /// Clients with at least one request denied at this rate.
     pub clients_denied: u64,
-    /// The next smaller rate, which denies too many.
-    pub next_smaller: Option<CurvePoint>,
+    /// The next lower rate, which denies too many.
+    pub next_lower: Option<CurvePoint>,
     /// The rates that were tried, ascending.
     pub curve: Vec<CurvePoint>,
     /// The clients that this rate denies most.
     pub most_denied: Vec<DeniedClient>,
     /// The policy in YAML, for a policy file.
     pub policy: Option<String>,
-    /// If no rate is enough: the smallest burst with which one would be.
-    pub least_burst: Option<u32>,
+    /// If `rate` is `None`: the smallest burst for which some rate stays within the share, if there is one.
+    pub sufficient_burst: Option<u32>,
 }
 
-/// What one rate denies.
+/// Requests and clients denied at one rate.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct CurvePoint {
     /// The rate, such as `12/min`.

@@ -1,5 +1,6 @@
 //! A report as text for a terminal of about 100 columns, the most important first.
 
+use super::client_row::ClientRow;
 use super::escape::{printable, shortened, wrapped};
 use super::number::{counted, grouped, part_of, share};
 use super::report_table::Align::{Left, Right};
@@ -7,8 +8,8 @@ use super::report_table::ReportTable;
 use super::sparkline::sparkline;
 use super::timeline::peak;
 use super::{
-    AgainstReport, DeniedClient, FirstDenial, LogReport, LoggedReport, Period, PolicyReport, Report,
-    Timeline, UnreadableLine, time,
+    ComparisonReport, DecisionDifference, DeniedClient, LogReport, LoggedDecisionsReport, Period,
+    PolicyReport, Report, RequestSummary, Timeline, UnreadableLine, time,
 };
 
 /// The width of a wrapped line.
@@ -26,7 +27,7 @@ impl Report {
         text.push_str(&policy_table(&self.policies));
         self.policies.iter().for_each(|policy| text.push_str(&policy_section(policy)));
         text.extend(self.against.as_ref().map(|against| against_section(against, self.denied)));
-        text.extend(self.logged.as_ref().map(logged_section));
+        text.extend(self.logged_decisions.as_ref().map(logged_section));
         text.push_str(&logs_section(&self.logs));
         text.push_str(&unreadable_section(&self.unreadable_lines, self.unreadable));
         text.push_str(&notes_section(&self.notes));
@@ -46,44 +47,45 @@ impl Report {
             _ => lines.push("no request was replayed".to_owned()),
         }
         lines.extend(self.not_replayed_in_words());
-        lines.extend(self.logged_429_in_words().iter().flat_map(|remark| wrapped(remark, WIDTH)));
+        lines.extend(self.status_429_in_words().iter().flat_map(|remark| wrapped(remark, WIDTH)));
         lines.into_iter().map(|line| line + "\n").collect()
     }
 
-    /// `denied 1,204 of 3,401,200 requests (0.035 %), 37 of 81,220 clients (0.046 %)`.
+    /// `denied 1,204 of 3,401,200 requests (0.035%) and 37 of 81,220 clients (0.046%)`.
     pub(super) fn denied_in_words(&self) -> String {
         if self.denied == 0 {
             return "no request was denied".to_owned();
         }
         let requests = part_of(self.denied, self.requests, "request");
-        format!("denied {requests}, {}", part_of(self.clients_denied, self.clients, "client"))
+        format!("denied {requests} and {}", part_of(self.clients_denied, self.clients, "client"))
     }
 
     /// The lines that were not replayed, if there are some.
     pub(super) fn not_replayed_in_words(&self) -> Option<String> {
-        not_replayed(self.lines, [self.unreadable, self.not_requests, self.out_of_order])
+        not_replayed(self.lines, [self.unreadable, self.lines_without_request, self.out_of_order])
     }
 
     /// Why requests with status 429 in the log weaken the report, if there are some.
-    pub(super) fn logged_429_in_words(&self) -> Option<String> {
-        let requests = part_of(self.logged_429, self.requests, "request");
-        (self.logged_429 > 0).then(|| {
+    pub(super) fn status_429_in_words(&self) -> Option<String> {
+        let requests = part_of(self.status_429, self.requests, "request");
+        (self.status_429 > 0).then(|| {
             format!(
-                "status 429 in the log: {requests}; the log does not show the requests that these clients would \
-                 have sent without it"
+                "responses with status 429 in the log: {requests}; without them, these clients might have sent more \
+                 requests"
             )
         })
     }
 }
 
-/// `not replayed, of 99 lines: 12 unreadable, 3 without a request`, without the zeros.
+/// `99 lines read; not replayed: 12 unreadable, 3 without a request`, without the zeros.
 ///
 /// The counts: unreadable, not a request, out of order.
 pub(super) fn not_replayed(lines: u64, counts: [u64; 3]) -> Option<String> {
     let kinds = ["unreadable", "without a request", "more than a minute out of order"];
     let parts = counts.into_iter().zip(kinds).filter(|(n, _)| *n > 0);
     let parts: Vec<String> = parts.map(|(n, kind)| format!("{} {kind}", grouped(n))).collect();
-    (!parts.is_empty()).then(|| format!("not replayed, of {}: {}", counted(lines, "line"), parts.join(", ")))
+    (!parts.is_empty())
+        .then(|| format!("{} read; not replayed: {}", counted(lines, "line"), parts.join(", ")))
 }
 
 /// `2026-02-10 00:00:00 to 23:59:59 UTC`.
@@ -92,8 +94,8 @@ pub(super) fn period_in_words(period: Period) -> String {
 }
 
 /// `2026-02-10 08:20:11 10.0.0.7 POST /login`.
-pub(super) fn request_in_words(request: &FirstDenial) -> String {
-    let FirstDenial { at, client, method, path } = request;
+pub(super) fn request_in_words(request: &RequestSummary) -> String {
+    let RequestSummary { at, client, method, path } = request;
     format!("{} {} {} {}", time::seconds(*at), shortened(client), shortened(method), shortened(path))
 }
 
@@ -116,17 +118,8 @@ fn policy_table(policies: &[PolicyReport]) -> String {
         let [name, mode, limit] = [&policy.policy, policy.mode, &policy.limit].map(shortened);
         if !policy.is_simulated {
             let none = || "–".to_owned();
-            table.row([
-                name,
-                mode,
-                limit,
-                none(),
-                none(),
-                none(),
-                none(),
-                none(),
-                "not simulated".to_owned(),
-            ]);
+            let mode = "not simulated".to_owned();
+            table.row([name, mode, limit, none(), none(), none(), none(), none(), none()]);
             continue;
         }
         table.row([
@@ -151,7 +144,7 @@ fn policy_section(policy: &PolicyReport) -> String {
     }
     let mut text = format!("\n{}", list_item(&policy_in_words(policy), ""));
     if policy.denied > 0 {
-        text.push_str(&client_table(&policy.most_denied, "DENIED"));
+        text.push_str(&denied_table(&policy.most_denied));
         text.extend(
             policy
                 .first_denial
@@ -164,38 +157,51 @@ fn policy_section(policy: &PolicyReport) -> String {
     text
 }
 
-/// `login (shadow) would have denied 12 of 3,000 requests (0.40 %), 3 of 40 clients (7.5 %), counted by ip`.
+/// `login (shadow, by ip) would have denied 12 of 3,000 requests (0.40%) and 3 of 40 clients (7.5%)`.
 pub(super) fn policy_in_words(policy: &PolicyReport) -> String {
     let name = shortened(&policy.policy);
-    let did = match (policy.is_simulated, policy.denied, policy.mode) {
-        (false, ..) => return format!("{name} was not simulated"),
-        (_, 0, _) => return format!("{name} denied no request"),
-        (.., "shadow") => "(shadow) would have denied",
-        _ => "denied",
-    };
+    if !policy.is_simulated {
+        return format!("{name} was not simulated");
+    }
+    if policy.denied == 0 {
+        return format!("{name} would have denied no request");
+    }
+    let shadow = if policy.mode == "shadow" { "shadow, " } else { "" };
     let requests = part_of(policy.denied, policy.requests, "request");
     let clients = part_of(policy.clients_denied, policy.clients, "client");
-    format!("{name} {did} {requests}, {clients}, counted {}", by_in_words(&policy.by))
+    format!("{name} ({shadow}{}) would have denied {requests} and {clients}", by_in_words(&policy.by))
 }
 
-/// `by ip, path`, or that all requests count together.
+/// `by ip, path`, or that all requests share a bucket.
 pub(super) fn by_in_words(by: &[String]) -> String {
-    if by.is_empty() { "all together".to_owned() } else { format!("by {}", printable(&by.join(", "))) }
+    if by.is_empty() {
+        return "one bucket for all requests".to_owned();
+    }
+    format!("by {}", printable(&by.join(", ")))
 }
 
-/// The clients; `counted` is the name of the column of denied requests.
-pub(super) fn client_table(clients: &[DeniedClient], counted: &str) -> String {
-    if clients.is_empty() {
-        return String::new();
+/// The denied clients.
+pub(super) fn denied_table(clients: &[DeniedClient]) -> String {
+    client_table(clients.iter().map(ClientRow::from), ["DENIED", "FIRST DENIED (UTC)", "LAST DENIED (UTC)"])
+}
+
+/// The clients. The columns: counted requests, the first and the last of them.
+fn client_table<'a>(clients: impl Iterator<Item = ClientRow<'a>>, columns: [&str; 3]) -> String {
+    let [counted, first, last] = columns;
+    let mut table = ReportTable::new([
+        ("CLIENT", Left),
+        (counted, Right),
+        ("REQUESTS", Right),
+        (first, Left),
+        (last, Left),
+    ]);
+    let mut is_empty = true;
+    for ClientRow { client, counted, requests, times } in clients {
+        let [first, last] = times.map(time::seconds);
+        table.row([shortened(client), grouped(counted), grouped(requests), first, last]);
+        is_empty = false;
     }
-    let columns =
-        [("CLIENT", Left), (counted, Right), ("OF REQUESTS", Right), ("FIRST", Left), ("LAST", Left)];
-    let mut table = ReportTable::new(columns);
-    for DeniedClient { client, requests, denied, first, last } in clients {
-        let [first, last] = [first, last].map(|at| time::seconds(*at));
-        table.row([shortened(client), grouped(*denied), grouped(*requests), first, last]);
-    }
-    table.to_string()
+    if is_empty { String::new() } else { table.to_string() }
 }
 
 /// The denials over time, in two lines.
@@ -205,55 +211,74 @@ fn timeline_lines(timeline: &Timeline) -> String {
         return String::new();
     };
     let [from, to] = [0, timeline.n_intervals()].map(|n| time::minutes(timeline.start_of(n)));
-    let step = time::duration(timeline.step_seconds);
-    let at = time::minutes(timeline.start_of(position));
+    let step = time::duration(timeline.interval_seconds);
+    let at = timeline.start_in_words(position);
     format!(
-        "  denials per {step}, at most {} from {at}\n  {from} {} {to}\n",
+        "  denied requests per {step} interval; peak {} at {at} UTC\n  {from} {} {to}\n",
         grouped(denied),
         sparkline(&timeline.denied)
     )
 }
 
-fn against_section(against: &AgainstReport, denied: u64) -> String {
+fn against_section(against: &ComparisonReport, denied: u64) -> String {
     let file = shortened(&against.file);
     let mut text = format!("\ncompared with {file}\n");
     if against.newly_denied == 0 && against.newly_allowed == 0 {
-        text.push_str("  both files decide the same for every request\n");
+        text.push_str("  no difference: both files make the same decision for every request\n");
         return text;
     }
-    text.push_str(&format!(
-        "  denied: {} instead of {}\n",
-        grouped(denied),
-        counted(against.denied, "request")
-    ));
-    let sides = [
-        ("newly denied", against.newly_denied, against.clients_losing, &against.losing_most),
-        ("newly allowed", against.newly_allowed, against.clients_gaining, &against.gaining_most),
-    ];
-    for (change, requests, clients, most) in sides {
-        let [requests, clients] = [counted(requests, "request"), counted(clients, "client")];
-        text.push_str(&format!("  {change}: {requests} of {clients}\n"));
-        text.push_str(&client_table(most, &change.to_uppercase()));
-    }
+    text.push_str(&format!("  {}\n", denied_by_both_in_words(against, denied)));
+    let denied = changed_in_words(against.newly_denied, against.clients_newly_denied);
+    text.push_str(&format!("  newly denied: {denied}\n"));
+    let columns = ["NEWLY DENIED", "FIRST DENIED (UTC)", "LAST DENIED (UTC)"];
+    text.push_str(&client_table(against.most_newly_denied.iter().map(ClientRow::from), columns));
+    let allowed = changed_in_words(against.newly_allowed, against.clients_newly_allowed);
+    text.push_str(&format!("  newly allowed: {allowed}\n"));
+    let columns = ["NEWLY ALLOWED", "FIRST (UTC)", "LAST (UTC)"];
+    text.push_str(&client_table(against.most_newly_allowed.iter().map(ClientRow::from), columns));
     text
 }
 
-fn logged_section(logged: &LoggedReport) -> String {
-    let requests = counted(logged.requests, "request");
-    let mut text = format!("\ncompared with the decisions in the log\n  decisions in the log: {requests}, ");
-    text.push_str(&format!("{} denied\n", grouped(logged.denied)));
-    if logged.only_logged == 0 && logged.only_simulated == 0 {
-        text.push_str("  the simulation decides the same for each of them\n");
+/// `denied: 173 requests (old.yaml: 223)`.
+pub(super) fn denied_by_both_in_words(against: &ComparisonReport, denied: u64) -> String {
+    let (file, before) = (shortened(&against.file), grouped(against.denied));
+    format!("denied: {} ({file}: {before})", counted(denied, "request"))
+}
+
+/// `16 requests from 1 client`, or `none`.
+pub(super) fn changed_in_words(requests: u64, clients: u64) -> String {
+    if requests == 0 {
+        return "none".to_owned();
+    }
+    format!("{} from {}", counted(requests, "request"), counted(clients, "client"))
+}
+
+fn logged_section(logged: &LoggedDecisionsReport) -> String {
+    let [requests, denied] = [logged.requests, logged.denied].map(grouped);
+    let mut text = "\ncompared with the decisions in the log\n".to_owned();
+    text.push_str(&format!("  requests with a logged decision: {requests}, denied: {denied}\n"));
+    if logged.denied_only_in_log == 0 && logged.denied_only_in_simulation == 0 {
+        text.push_str("  no difference: the simulation makes the same decisions\n");
         return text;
     }
-    text.push_str(&format!("  denied in the log only: {}\n", counted(logged.only_logged, "request")));
+    text.push_str(&format!("  denied in the log only: {}\n", counted(logged.denied_only_in_log, "request")));
     text.push_str(&format!(
         "  denied in the simulation only: {}\n",
-        counted(logged.only_simulated, "request")
+        counted(logged.denied_only_in_simulation, "request")
     ));
     let first = logged.first_difference.as_ref();
-    text.extend(first.map(|first| format!("  first difference: {}\n", request_in_words(first))));
+    text.extend(first.map(|first| list_item(&difference_in_words(first), "  ")));
     text
+}
+
+/// `first difference: denied in the log, allowed in the simulation: 2026-02-10 08:20:11 10.0.0.7 POST /login`.
+pub(super) fn difference_in_words(first: &DecisionDifference) -> String {
+    let decisions = if first.denied_in == "log" {
+        "denied in the log, allowed in the simulation"
+    } else {
+        "allowed in the log, denied in the simulation"
+    };
+    format!("first difference: {decisions}: {}", request_in_words(&first.request))
 }
 
 pub(super) fn logs_section(logs: &[LogReport]) -> String {
@@ -272,10 +297,10 @@ pub(super) fn unreadable_section(lines: &[UnreadableLine], unreadable: u64) -> S
     if lines.is_empty() {
         return String::new();
     }
-    let mut text = format!("\nunreadable lines, the first {} of {}\n", lines.len(), grouped(unreadable));
-    for UnreadableLine { log, line, why, text: beginning } in lines {
+    let mut text = format!("\nunreadable lines (showing {} of {})\n", lines.len(), grouped(unreadable));
+    for UnreadableLine { log, line, reason, text: beginning } in lines {
         let beginning = shortened(beginning);
-        text.push_str(&format!("  {}:{line}: {}: {beginning}\n", shortened(log), printable(why)));
+        text.push_str(&format!("  {}:{line}: {}: {beginning}\n", shortened(log), printable(reason)));
     }
     text
 }

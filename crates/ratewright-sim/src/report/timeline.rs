@@ -2,7 +2,7 @@
 
 use ratewright_core::Timestamp;
 
-use super::Timeline;
+use super::{Timeline, time};
 
 impl Timeline {
     /// The number of intervals.
@@ -13,8 +13,14 @@ impl Timeline {
     /// Where the n-th interval begins; with `n_intervals`, where the last one ends.
     pub(super) fn start_of(&self, n: usize) -> Timestamp {
         let from = self.from.map_or(0, Timestamp::as_micros);
-        let offset = self.step_seconds.saturating_mul(1_000_000).saturating_mul(n as u64);
+        let offset = self.interval_seconds.saturating_mul(1_000_000).saturating_mul(n as u64);
         Timestamp::from_micros(from.saturating_add(offset))
+    }
+
+    /// Where the n-th interval begins: `2026-02-10 08:20`, with seconds if intervals are shorter than a minute.
+    pub(super) fn start_in_words(&self, n: usize) -> String {
+        let at = self.start_of(n);
+        if self.interval_seconds < 60 { time::seconds(at) } else { time::minutes(at) }
     }
 
     /// Allowed and denied requests of the n-th interval.
@@ -25,7 +31,7 @@ impl Timeline {
 
     /// True if there is something to draw: two intervals or more, with a start.
     pub(super) fn is_drawable(&self) -> bool {
-        self.from.is_some() && self.step_seconds > 0 && self.n_intervals() > 1
+        self.from.is_some() && self.interval_seconds > 0 && self.n_intervals() > 1
     }
 
     /// The same timeline with at most `n_max` intervals: adjacent intervals are added up.
@@ -39,7 +45,7 @@ impl Timeline {
         };
         Self {
             from: self.from,
-            step_seconds: self.step_seconds.saturating_mul(factor as u64),
+            interval_seconds: self.interval_seconds.saturating_mul(factor as u64),
             allowed: sums(&self.allowed),
             denied: sums(&self.denied),
         }
@@ -60,13 +66,13 @@ mod tests {
     fn merging_keeps_the_sums() {
         let timeline = Timeline {
             from: Some(Timestamp::from_micros(0)),
-            step_seconds: 60,
+            interval_seconds: 60,
             allowed: vec![1, 2, 3, 4, 5],
             denied: vec![0, 0, 0, 7, 0],
         };
         let merged = timeline.merged(3);
         assert_eq!(
-            (merged.step_seconds, &*merged.allowed, &*merged.denied),
+            (merged.interval_seconds, &*merged.allowed, &*merged.denied),
             (120, &[3, 7, 5][..], &[0, 7, 0][..])
         );
         assert_eq!(merged.start_of(1), Timestamp::from_micros(120_000_000));

@@ -12,34 +12,34 @@ use ratewright_core::store::Act;
 use ratewright_core::{Limiter, ManualClock, Micros, Policies, Policy, Query, Quota, Verdict};
 use ratewright_store::MemoryStore;
 
-use super::grid::Candidate;
+use super::candidate_rates::Candidate;
+use super::event_file::EventReader;
 use super::quota;
-use super::spool::SpoolReader;
 use crate::clients::{ClientCounts, ClientHasher};
 use crate::replay::ready;
 use crate::simulate::SimulateError;
 
-/// The most rates in one pass: a client has a bit for each.
-const SIDE_BY_SIDE_MAX: usize = 24;
+/// Maximum rates in one pass: a client has a bit for each.
+const RATES_PER_PASS_MAX: usize = 24;
 
-/// The most bytes of bucket states.
+/// Maximum bytes of bucket states.
 const STATES_MAX: usize = 400_000_000;
 
-/// The most keys of the confirming replay.
+/// Maximum keys of the confirming replay.
 const KEYS_MAX: usize = 40_000_000;
 
 /// The largest burst that is proposed if the given one is too small for any rate.
 const BURST_MAX: u32 = 1_000_000;
 
-/// What a rate denies.
+/// How many requests and clients a rate denies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct Denied {
+pub(super) struct DenialCounts {
     pub(super) n_requests: u64,
     pub(super) n_clients: u64,
 }
 
 /// The rates of the curve, as shares of the one that was found.
-const AROUND: [(u64, u64); 13] = [
+const CURVE_RATIOS: [(u64, u64); 13] = [
     (1, 8),
     (1, 4),
     (1, 2),
@@ -58,24 +58,24 @@ const AROUND: [(u64, u64); 13] = [
 /// The rates that were tried.
 #[derive(Debug)]
 pub(super) struct Search {
-    tried: BTreeMap<usize, Denied>,
+    tried: BTreeMap<usize, DenialCounts>,
     /// Those that are shown.
     shown: BTreeSet<usize>,
-    smallest: Option<usize>,
+    lowest: Option<usize>,
 }
 
 impl Search {
-    /// Finds the smallest of the candidates that is enough. What a candidate denies falls with its rate.
+    /// Finds the lowest sufficient rate. A higher rate never denies more.
     pub(super) fn run(
         candidates: &[Candidate],
-        events: &mut SpoolReader,
-        is_enough: impl Fn(&Denied) -> bool,
+        events: &mut EventReader,
+        is_enough: impl Fn(&DenialCounts) -> bool,
     ) -> io::Result<Self> {
-        let mut search = Self { tried: BTreeMap::new(), shown: BTreeSet::new(), smallest: None };
+        let mut search = Self { tried: BTreeMap::new(), shown: BTreeSet::new(), lowest: None };
         // The answer lies in low..=high. If `high` is the number of candidates, no candidate is enough.
         let (mut low, mut high) = (0, candidates.len());
         while low < high {
-            let indices = spread(low, high - 1, side_by_side(events.n_clients()));
+            let indices = spread(low, high - 1, n_rates_per_pass(events.n_clients()));
             search.try_all(&indices, candidates, events)?;
             for index in indices {
                 if is_enough(&search.tried[&index]) {
@@ -85,9 +85,9 @@ impl Search {
                 }
             }
         }
-        search.smallest = (high < candidates.len()).then_some(high);
-        match search.smallest {
-            Some(smallest) => search.look_around(smallest, candidates, events)?,
+        search.lowest = (high < candidates.len()).then_some(high);
+        match search.lowest {
+            Some(lowest) => search.try_curve_rates(lowest, candidates, events)?,
             None => search.shown = search.tried.keys().copied().collect(),
         }
         Ok(search)
@@ -98,42 +98,42 @@ impl Search {
         &mut self,
         indices: &[usize],
         candidates: &[Candidate],
-        events: &mut SpoolReader,
+        events: &mut EventReader,
     ) -> io::Result<()> {
         let quotas: Vec<&Quota> = indices.iter().map(|index| &candidates[*index].quota).collect();
         self.tried.extend(indices.iter().copied().zip(count_denied(events, &quotas)?));
         Ok(())
     }
 
-    /// Tries smaller and larger rates than the one that was found, for the curve.
-    fn look_around(
+    /// Tries lower and higher rates than the one that was found, for the curve.
+    fn try_curve_rates(
         &mut self,
-        smallest: usize,
+        lowest: usize,
         candidates: &[Candidate],
-        events: &mut SpoolReader,
+        events: &mut EventReader,
     ) -> io::Result<()> {
-        let found = &candidates[smallest];
+        let found = &candidates[lowest];
         let last_below = |share| candidates.iter().rposition(|candidate| candidate.is_at_most(found, share));
-        self.shown = AROUND.into_iter().filter_map(last_below).collect();
-        self.shown.extend([smallest, smallest.saturating_sub(1)]);
+        self.shown = CURVE_RATIOS.into_iter().filter_map(last_below).collect();
+        self.shown.extend([lowest, lowest.saturating_sub(1)]);
         let new: Vec<_> =
             self.shown.iter().filter(|index| !self.tried.contains_key(index)).copied().collect();
-        for indices in new.chunks(side_by_side(events.n_clients())) {
+        for indices in new.chunks(n_rates_per_pass(events.n_clients())) {
             self.try_all(indices, candidates, events)?;
         }
         Ok(())
     }
 
-    pub(super) fn smallest(&self) -> Option<usize> {
-        self.smallest
+    pub(super) fn lowest(&self) -> Option<usize> {
+        self.lowest
     }
 
     /// The rates around the one that was found, up to the first that denies nothing.
-    pub(super) fn curve(&self) -> impl Iterator<Item = (usize, &Denied)> {
+    pub(super) fn curve(&self) -> impl Iterator<Item = (usize, &DenialCounts)> {
         let shown = self.shown.iter().filter_map(|index| Some((*index, self.tried.get(index)?)));
         let mut is_over = false;
         shown.take_while(move |(index, denied)| {
-            let is_shown = !is_over || self.smallest.is_none_or(|smallest| *index <= smallest);
+            let is_shown = !is_over || self.lowest.is_none_or(|lowest| *index <= lowest);
             is_over = denied.n_requests == 0;
             is_shown
         })
@@ -141,8 +141,8 @@ impl Search {
 }
 
 /// How many rates are tried in one pass.
-fn side_by_side(n_clients: usize) -> usize {
-    (STATES_MAX / (size_of::<TokenBucket>() * n_clients.max(1))).clamp(2, SIDE_BY_SIDE_MAX)
+fn n_rates_per_pass(n_clients: usize) -> usize {
+    (STATES_MAX / (size_of::<TokenBucket>() * n_clients.max(1))).clamp(2, RATES_PER_PASS_MAX)
 }
 
 /// At most `n` numbers, evenly spread from `first` to `last`, with both.
@@ -155,13 +155,13 @@ fn spread(first: usize, last: usize, n: usize) -> Vec<usize> {
 }
 
 /// What each of these quotas denies, in one pass.
-fn count_denied(events: &mut SpoolReader, quotas: &[&Quota]) -> io::Result<Vec<Denied>> {
+fn count_denied(events: &mut EventReader, quotas: &[&Quota]) -> io::Result<Vec<DenialCounts>> {
     let n = quotas.len();
     let full: Vec<_> = quotas.iter().map(|quota| TokenBucket::full(quota)).collect();
     let mut states: Vec<TokenBucket> = Vec::new();
     // The rates under which a client has been denied, a bit for each.
     let mut denied_under: Vec<u32> = vec![0; events.n_clients()];
-    let mut denied = vec![Denied::default(); n];
+    let mut denied = vec![DenialCounts::default(); n];
     let one = Act::Take(NonZeroU32::MIN);
     let demand = Demand { ahead: 0, cost: 1, patience: Micros::ZERO };
     states.reserve_exact(n * events.n_clients());
@@ -184,19 +184,20 @@ fn count_denied(events: &mut SpoolReader, quotas: &[&Quota]) -> io::Result<Vec<D
     Ok(denied)
 }
 
-/// The smallest burst that is enough with the largest rate, if a larger one than `burst` is.
-pub(super) fn least_burst(
-    events: &mut SpoolReader,
+/// The smallest burst that is enough with the highest rate, if a larger one than `burst` is.
+pub(super) fn sufficient_burst(
+    events: &mut EventReader,
     burst: NonZeroU32,
-    is_enough: impl Fn(&Denied) -> bool,
+    is_enough: impl Fn(&DenialCounts) -> bool,
 ) -> io::Result<Option<u32>> {
     let (mut low, mut high) = (burst.get().saturating_add(1), BURST_MAX + 1);
     while low < high {
         let of = |burst: usize| {
             let burst = NonZeroU32::new(u32::try_from(burst).ok()?)?;
-            quota(super::grid::grid(burst).pop()?.quota.rate(), burst).map(|quota| (burst, quota))
+            quota(super::candidate_rates::candidate_rates(burst).pop()?.quota.rate(), burst)
+                .map(|quota| (burst, quota))
         };
-        let tried = spread(low as usize, high as usize - 1, side_by_side(events.n_clients()));
+        let tried = spread(low as usize, high as usize - 1, n_rates_per_pass(events.n_clients()));
         let quotas: Vec<_> = tried.into_iter().filter_map(of).collect();
         if quotas.is_empty() {
             return Ok(None);
@@ -215,18 +216,18 @@ pub(super) fn least_burst(
 
 /// A quota, replayed through the engine.
 #[derive(Debug)]
-pub(super) struct Replayed {
-    pub(super) denied: Denied,
+pub(super) struct ReplayResult {
+    pub(super) denied: DenialCounts,
     /// The clients by their numbers.
     pub(super) clients: ClientCounts,
 }
 
 /// Replays all events through the engine: a policy, a limiter and the memory store.
-pub(super) fn replayed(
-    events: &mut SpoolReader,
+pub(super) fn replay_quota(
+    events: &mut EventReader,
     quota: &Quota,
     n_top: usize,
-) -> Result<Replayed, SimulateError> {
+) -> Result<ReplayResult, SimulateError> {
     let limiter_of = |clock: &ManualClock| -> Result<_, PolicyError> {
         let policy = Policy::new("suggested", quota.clone())?.by(&[AttributeName::Named("client")]);
         Ok(Limiter::new(Policies::new(vec![policy])?, MemoryStore::new(clock.clone(), KEYS_MAX)))
@@ -247,5 +248,5 @@ pub(super) fn replayed(
             clients.deny(id, now, || value.clone());
         }
     })?;
-    Ok(Replayed { denied: Denied { n_requests, n_clients: clients.n_denied() }, clients })
+    Ok(ReplayResult { denied: DenialCounts { n_requests, n_clients: clients.n_denied() }, clients })
 }

@@ -5,19 +5,19 @@ use std::str::FromStr;
 
 /// A share: `0.1%` or `1/1000`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Share {
+pub struct DeniedShare {
     part: u64,
     whole: u64,
 }
 
-impl Share {
+impl DeniedShare {
     /// True if `part` of `whole` is at most this share. Exact.
     pub(super) fn covers(self, part: u64, whole: u64) -> bool {
         u128::from(part) * u128::from(self.whole) <= u128::from(self.part) * u128::from(whole)
     }
 }
 
-impl FromStr for Share {
+impl FromStr for DeniedShare {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -48,7 +48,7 @@ impl FromStr for Share {
 }
 
 /// A percentage, with the decimals that it needs.
-impl fmt::Display for Share {
+impl fmt::Display for DeniedShare {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let millionths = u128::from(self.part) * 100_000_000;
         if !millionths.is_multiple_of(u128::from(self.whole)) {

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use ratewright_sim::{Format, Log, Settings};
+use ratewright_sim::{Format, Log, SimulationSettings};
 use ruzstd::encoding::{CompressionLevel, compress_to_vec};
 
 use crate::{log, simulate, simulate_with};
@@ -67,7 +67,7 @@ fn a_log_that_ends_early_is_replayed_up_to_there_and_reported() {
         let report = simulate(FILE, vec![log("log", Format::Combined, half)]);
         assert!((1_000..19_000).contains(&report.requests), "{}", report.requests);
         let error = report.logs[0].error.clone().expect("an error");
-        let is_noted = report.notes.iter().any(|note| note.contains("log was read only in part"));
+        let is_noted = report.notes.iter().any(|note| note.contains("log not fully read"));
         assert!(is_noted, "{error}: {:?}", report.notes);
     }
 }
@@ -76,8 +76,13 @@ fn a_log_that_ends_early_is_replayed_up_to_there_and_reported() {
 fn garbage_after_a_magic_number_is_an_error() {
     for magic in [&[0x1f, 0x8b, 1, 2, 3, 4, 5][..], &[0x28, 0xb5, 0x2f, 0xfd, 0xff, 0xff, 0xff]] {
         let logs = vec![log("bad.gz", Format::Combined, magic.to_vec())];
-        let error =
-            ratewright_sim::simulate(crate::policies(FILE), None, logs, &Settings::default(), &mut |_| {});
+        let error = ratewright_sim::simulate(
+            crate::policies(FILE),
+            None,
+            logs,
+            &SimulationSettings::default(),
+            &mut |_| {},
+        );
         let text = error.expect_err("nothing can be read").to_string();
         assert!(text.starts_with("bad.gz: "), "{text}");
     }
@@ -93,7 +98,7 @@ fn a_bomb_is_bounded_by_line_and_size() {
     let bomb = encoder.finish().unwrap();
     let report = simulate(FILE, vec![log("bomb", Format::Combined, bomb.clone())]);
     assert_eq!((report.lines, report.unreadable, report.requests), (4, 1, 3));
-    let mut settings = Settings::default();
+    let mut settings = SimulationSettings::default();
     settings.n_bytes_max = 10 << 20;
     let report = simulate_with(FILE, vec![log("bomb", Format::Combined, bomb)], &settings);
     assert!(report.logs[0].error.as_ref().unwrap().contains("--max-size"), "{:?}", report.logs[0].error);

@@ -6,7 +6,7 @@ use std::num::NonZeroU32;
 use proptest::prelude::*;
 use ratewright_core::query::{Attribute, AttributeName};
 use ratewright_core::{Limiter, ManualClock, Query, Quota, Timestamp, Verdict};
-use ratewright_sim::{Format, Settings};
+use ratewright_sim::{Format, SimulationSettings};
 use ratewright_store::{KeyedLimiter, MemoryStore};
 
 use crate::{json_format, json_line, log, policies, simulate, simulate_with};
@@ -129,7 +129,7 @@ fn a_policy_that_is_off_or_in_shadow_is_enforced_when_asked() {
     let text: String =
         (0..5).map(|n| json_line(1_700_000_000_000_000 + n, "192.0.2.1", "GET", "/", 200)).collect();
     let of = |enforce: &[&str]| {
-        let mut settings = Settings::default();
+        let mut settings = SimulationSettings::default();
         settings.enforce = enforce.iter().map(|name| (*name).to_owned()).collect();
         let report = simulate_with(file, vec![log("log", json_format(), text.clone())], &settings);
         let policies = report.policies.iter().map(|policy| (policy.mode, policy.denied)).collect::<Vec<_>>();
@@ -157,12 +157,12 @@ fn what_the_log_lacks_is_reported_and_not_guessed() {
     assert_eq!(
         shown,
         [
-            (false, 0, "the log does not have header:x-api-key; if no request has it, add --assume-absent header:x-api-key".to_owned()),
-            (false, 0, "the log does not have header:x-tier; if no request has it, add --assume-absent header:x-tier".to_owned()),
-            (true, 3, "may apply to fewer requests than simulated: free comes first in its group, and was not simulated".to_owned()),
+            (false, 0, "the log does not record header:x-api-key; if requests never have header:x-api-key, add --assume-absent header:x-api-key".to_owned()),
+            (false, 0, "the log does not record header:x-tier; if requests never have header:x-tier, add --assume-absent header:x-tier".to_owned()),
+            (true, 3, "may be too strict: free precedes it in its group and was not simulated, so this policy received its requests too".to_owned()),
         ]
     );
-    let mut settings = Settings::default();
+    let mut settings = SimulationSettings::default();
     settings.assume_absent = vec![AttributeName::parse("header:X-Tier").unwrap()];
     let report = simulate_with(file, logs(), &settings);
     let shown: Vec<_> = report

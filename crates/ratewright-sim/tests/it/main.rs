@@ -11,7 +11,7 @@ use std::io::Read;
 
 use ratewright_config::FromYaml;
 use ratewright_core::Policies;
-use ratewright_sim::{Format, Log, Report, Settings, SimulatedFile};
+use ratewright_sim::{Format, Log, Report, SimulatedFile, SimulationSettings};
 
 /// The fields of the lines that [`json_line`] writes.
 pub(crate) fn json_format() -> Format {
@@ -40,9 +40,9 @@ pub(crate) fn policies(yaml: &str) -> SimulatedFile {
 }
 
 pub(crate) fn simulate(yaml: &str, logs: Vec<Log>) -> Report {
-    simulate_with(yaml, logs, &Settings::default())
+    simulate_with(yaml, logs, &SimulationSettings::default())
 }
 
-pub(crate) fn simulate_with(yaml: &str, logs: Vec<Log>, settings: &Settings) -> Report {
+pub(crate) fn simulate_with(yaml: &str, logs: Vec<Log>, settings: &SimulationSettings) -> Report {
     ratewright_sim::simulate(policies(yaml), None, logs, settings, &mut |_| {}).unwrap()
 }

@@ -1,7 +1,7 @@
 //! Several logs are one: neither their order nor how requests are distributed among them matters.
 
 use proptest::prelude::*;
-use ratewright_sim::{Format, Report, Settings};
+use ratewright_sim::{Format, Report, SimulationSettings};
 
 use crate::{json_format, json_line, log, policies, simulate};
 
@@ -128,7 +128,7 @@ fn another_policy_file_is_compared_request_by_request() {
             policies(new),
             Some(policies(old)),
             logs,
-            &Settings::default(),
+            &SimulationSettings::default(),
             &mut |_| {},
         )
         .unwrap();
@@ -137,10 +137,10 @@ fn another_policy_file_is_compared_request_by_request() {
             against.denied,
             against.newly_denied,
             against.newly_allowed,
-            against.clients_losing,
-            against.clients_gaining,
-            against.losing_most,
-            against.gaining_most,
+            against.clients_newly_denied,
+            against.clients_newly_allowed,
+            against.most_newly_denied,
+            against.most_newly_allowed,
         )
     };
     let strict = "policies: [{name: a, by: ip, quota: {rate: 1/h, burst: 2}}]";
@@ -150,7 +150,7 @@ fn another_policy_file_is_compared_request_by_request() {
     assert_eq!(
         losing
             .iter()
-            .map(|client| (client.client.as_str(), client.denied, client.requests))
+            .map(|client| (client.client.as_str(), client.changed, client.requests))
             .collect::<Vec<_>>(),
         [("192.0.2.1", 3, 7), ("192.0.2.2", 1, 3)]
     );
@@ -171,7 +171,10 @@ fn decisions_of_the_log_are_compared_with_the_simulated_ones() {
         "policies: [{name: a, by: ip, quota: {rate: 1/h, burst: 3}}]",
         vec![log("log", Format::Ratewright, text)],
     );
-    let logged = report.logged.unwrap();
-    assert_eq!((logged.requests, logged.denied, logged.only_logged, logged.only_simulated), (6, 2, 1, 2));
-    assert_eq!(logged.first_difference.unwrap().at.as_micros() % 1_000_000, 0);
+    let logged = report.logged_decisions.unwrap();
+    assert_eq!(
+        (logged.requests, logged.denied, logged.denied_only_in_log, logged.denied_only_in_simulation),
+        (6, 2, 1, 2)
+    );
+    assert_eq!(logged.first_difference.unwrap().request.at.as_micros() % 1_000_000, 0);
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use ratewright_core::query::AttributeName;
-use ratewright_sim::{FieldMap, Share};
+use ratewright_sim::{DeniedShare, FieldMap};
 
 #[derive(Args, Debug)]
 pub(crate) struct SimulateArgs {
@@ -21,11 +21,11 @@ pub(crate) struct SimulateArgs {
     #[arg(long, value_name = "NAME", env = "RATEWRIGHT_PROFILE")]
     pub(crate) profile: Option<String>,
 
-    /// Simulate this policy as enforced, although its mode is shadow or off; repeatable; `*` is every policy
+    /// Enforce this policy even if its mode is shadow or off; repeatable; `*` means all
     #[arg(long, value_name = "NAME")]
     pub(crate) enforce: Vec<String>,
 
-    /// Assume that no request has this attribute, which the log does not record, such as user or header:X-Api-Key; repeatable
+    /// Assume that no request has this attribute, for attributes that the log does not record, such as user or header:X-Api-Key; repeatable
     #[arg(long, value_name = "ATTRIBUTE", value_parser = attribute)]
     pub(crate) assume_absent: Vec<AttributeName<String>>,
 
@@ -40,7 +40,7 @@ pub(crate) struct SimulateArgs {
     #[arg(long)]
     pub(crate) json: bool,
 
-    /// Also write the report as a web page with plots: one file, without scripts
+    /// Also write the report as a self-contained HTML page with charts
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
 }
@@ -50,7 +50,7 @@ pub(crate) struct SuggestArgs {
     #[command(flatten)]
     pub(crate) logs: LogArgs,
 
-    /// What makes one client: ip, user, path, header:NAME …, or several with commas; all requests together if empty
+    /// Attributes that identify a client, comma-separated: ip, user, path, header:NAME, cookie:NAME, query:NAME; empty: one bucket for all requests
     #[arg(long, value_name = "ATTRIBUTES", default_value = "ip")]
     pub(crate) by: String,
 
@@ -62,23 +62,23 @@ pub(crate) struct SuggestArgs {
     #[arg(short = 'X', long, value_name = "METHOD")]
     pub(crate) method: Vec<String>,
 
-    /// Requests that a client may send at once; several with commas get a rate each
+    /// Burst: requests that a client may send at once; comma-separated values each get their own rate
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "20", value_parser = burst)]
     pub(crate) burst: Vec<NonZeroU32>,
 
     /// The largest share that may be denied: 0.1% or 1/1000
     #[arg(long, value_name = "SHARE", default_value = "0.1%")]
-    pub(crate) deny_at_most: Share,
+    pub(crate) deny_at_most: DeniedShare,
 
-    /// What the share is a share of: denied requests of all requests, or clients with a denied request of all clients
-    #[arg(long, value_name = "WHAT", default_value = "requests")]
-    pub(crate) of: OfArg,
+    /// Unit of --deny-at-most: share of all requests, or share of clients with at least one denied request
+    #[arg(long, value_name = "UNIT", default_value = "requests")]
+    pub(crate) of: ShareOfArg,
 
-    /// Policy file whose section `clients` says which proxies to trust and how to read addresses and paths
+    /// Take the sections `clients` (trusted proxies, addresses, paths) and `exempt` from this policy file
     #[arg(short, long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 
-    /// List the N clients that the suggested limit denies most
+    /// List the N clients that the suggested rate denies most
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(0..=1_000))]
     pub(crate) top: u16,
 
@@ -89,7 +89,7 @@ pub(crate) struct SuggestArgs {
 
 /// What a share is a share of.
 #[derive(ValueEnum, Clone, Copy, Debug)]
-pub(crate) enum OfArg {
+pub(crate) enum ShareOfArg {
     Requests,
     Clients,
 }
@@ -101,19 +101,22 @@ pub(crate) struct LogArgs {
     #[arg(value_name = "LOG", default_value = "-")]
     pub(crate) logs: Vec<PathBuf>,
 
-    /// Format of the logs: combined, common, ratewright, envoy, envoy-json, traefik, caddy, alb, json, csv [default: recognised by the first lines]
+    /// Format of the logs: combined, common, ratewright, envoy, envoy-json, traefik, caddy, alb, json, csv [default: detected from the first lines]
     #[arg(short, long, value_name = "FORMAT")]
     pub(crate) format: Option<String>,
 
-    /// Which field of a line holds what, for the formats json and csv: time=ts,ip=client.addr,method=verb,path=uri,status=code
+    /// Field mapping for --format json or csv, such as time=ts,ip=client.addr,method=verb,path=uri,status=code
+    ///
+    /// Fields: time, ip, forwarded_for, method, path, host, user, route, status, request_bytes, denied, policy, header:NAME, cookie:NAME,
+    /// query:NAME, claim:NAME, attribute:NAME.
     #[arg(long, value_name = "MAP")]
     pub(crate) fields: Option<FieldMap>,
 
-    /// Spread requests whose time is a whole second evenly over that second; otherwise they count as simultaneous
+    /// If the log has whole seconds only, spread the requests of each second evenly over it [default: replay them at the same instant]
     #[arg(long)]
     pub(crate) spread: bool,
 
-    /// The most bytes of one log after decompression; more are not read
+    /// Maximum size of one log after decompression; the rest is not read, and the exit status is 1
     #[arg(long, value_name = "SIZE", default_value = "1TiB", value_parser = size)]
     pub(crate) max_size: u64,
 }
@@ -139,22 +142,29 @@ fn size(text: &str) -> Result<u64, &'static str> {
 
 pub(super) const SIMULATE_EXAMPLES: &str = "\
 Exit status:
-  0  every line was read
-  1  some lines or logs could not be read; the report counts them
-  2  an option or the policy file is invalid, or no log could be opened; nothing was simulated
+  0  every line was replayed or is not a request
+  1  some lines or logs could not be read, or were more than a minute out of order; the report counts them
+  2  invalid option or policy file, a log could not be opened, or the HTML file could not be written
+
+A policy file:
+  policies:
+    - name: login
+      by: ip
+      when: { path: /login, method: POST }
+      quota: { rate: 5/min, burst: 10 }
 
 Examples:
   ratewright simulate -c new.yaml access.log
   ratewright simulate -c new.yaml --against ratewright.yaml /var/log/nginx/access.log*
   ratewright simulate -c new.yaml --enforce per-ip --html report.html access.log
-  zcat access.log.*.gz | ratewright simulate -c new.yaml --json | jq '.policies[] | [.policy, .denied]'
+  ratewright simulate -c new.yaml access.log* --json | jq '.policies[] | [.policy, .denied]'
   ratewright simulate -c new.yaml --format csv --fields time=1,ip=3,path=5 export.csv";
 
 pub(super) const SUGGEST_EXAMPLES: &str = "\
 Exit status:
-  0  a rate was found for each burst
-  1  no rate is enough for a burst, or some lines could not be read; the output says which
-  2  an option is invalid, or no log could be opened
+  0  every line was replayed or is not a request; every burst has a rate, unless no request matches
+  1  a burst has no suitable rate, or some lines were unreadable or out of order
+  2  invalid option or policy file, or a log could not be opened
 
 Examples:
   ratewright suggest access.log

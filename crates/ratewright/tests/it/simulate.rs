@@ -146,11 +146,7 @@ fn a_burst_that_is_too_small_for_any_rate_is_reported_with_the_least_one() {
     let folder = folder(&[("access.log", &lines)]);
     let output = run_in(folder.path(), &["suggest", "access.log", "--burst", "3", "--deny-at-most", "0%"]);
     assert_eq!(output.status.code(), Some(1));
-    assert!(
-        text(&output.stdout).contains("the smallest burst that is enough is 7"),
-        "{}",
-        text(&output.stdout)
-    );
+    assert!(text(&output.stdout).contains("burst 7 or more is needed"), "{}", text(&output.stdout));
 }
 
 #[test]
@@ -167,8 +163,8 @@ fn wrong_arguments_say_what_to_do_and_simulate_nothing() {
         (&["simulate", "-c", "none.yaml", "access.log"], "none.yaml"),
         (&["simulate", "-c", "p.yaml", "none.log"], "cannot open none.log"),
         (&["simulate", "-c", "p.yaml", "."], "is a folder"),
-        (&["simulate", "-c", "p.yaml", "access.log", "./access.log"], "named twice"),
-        (&["simulate", "-c", "p.yaml", "x.log"], "x.log: unknown format"),
+        (&["simulate", "-c", "p.yaml", "access.log", "./access.log"], "given twice"),
+        (&["simulate", "-c", "p.yaml", "x.log"], "format not recognised: x.log"),
         (&["simulate", "-c", "p.yaml", "-f", "iis", "x.log"], "combined"),
         (&["simulate", "-c", "p.yaml", "-f", "csv", "x.log"], "--fields"),
         (&["simulate", "-c", "p.yaml", "--fields", "time=1", "x.log"], "--format"),
@@ -222,9 +218,13 @@ fn the_gateways_own_log_is_simulated_to_the_same_decisions() {
     let folder = folder(&[("p.yaml", config), ("access.log", &(lines.join("\n") + "\n"))]);
     let report = json_of(&run_in(folder.path(), &["simulate", "-c", "p.yaml", "access.log", "--json"]));
     assert_eq!(report["logs"][0]["format"], "ratewright");
-    let logged = &report["logged"];
+    let logged = &report["logged_decisions"];
     assert_eq!((&logged["requests"], &logged["denied"]), (&json!(12), &json!(n_denied)));
-    assert_eq!((&logged["only_logged"], &logged["only_simulated"]), (&json!(0), &json!(0)), "{logged}");
+    assert_eq!(
+        (&logged["denied_only_in_log"], &logged["denied_only_in_simulation"]),
+        (&json!(0), &json!(0)),
+        "{logged}"
+    );
     let routed =
         report["policies"].as_array().unwrap().iter().find(|policy| policy["policy"] == "routed").unwrap();
     assert_eq!(routed["is_simulated"], true, "{routed}");

@@ -1,16 +1,22 @@
 //! The sections of the page below the summary.
 
+use super::super::client_row::ClientRow;
 use super::super::escape::{html, shortened};
-use super::super::number::{counted, grouped, share};
+use super::super::number::{grouped, share};
 use super::super::svg::{Bars, Chart, small_chart};
-use super::super::text::{policy_in_words, request_in_words};
+use super::super::text::{
+    changed_in_words, denied_by_both_in_words, difference_in_words, policy_in_words, request_in_words,
+};
 use super::super::timeline::peak;
-use super::super::{AgainstReport, LogReport, LoggedReport, PolicyReport, Timeline, UnreadableLine, time};
+use super::super::{
+    ComparisonReport, LogReport, LoggedDecisionsReport, PolicyReport, Timeline, UnreadableLine, time,
+};
+use super::sentence;
 use super::table::{Table, client_table, code};
 
-/// The most intervals in a chart.
+/// Maximum intervals in a chart.
 const INTERVALS_MAX: usize = 400;
-/// The most intervals in a chart of the table.
+/// Maximum intervals in a chart of the table.
 const SMALL_INTERVALS_MAX: usize = 60;
 
 /// A chart with its caption.
@@ -21,7 +27,7 @@ pub(super) fn chart_figure(id: &str, timeline: &Timeline, bars: Bars) -> String 
     let chart = Chart { id: &format!("chart-{id}"), title, description: &description, timeline, bars };
     let key = match bars {
         Bars::Stacked => {
-            "<span class=\"key allowed\"></span>allowed<span class=\"key denied\"></span>denied, on top"
+            "<span class=\"key allowed\"></span>allowed<span class=\"key denied\"></span>denied (stacked)"
         }
         Bars::Denied => "",
     };
@@ -33,7 +39,7 @@ pub(super) fn chart_figure(id: &str, timeline: &Timeline, bars: Bars) -> String 
     )
 }
 
-/// `Denied requests per 10 min (UTC), at most 198 from 2026-02-10 08:20.`
+/// `Denied requests per 10 min interval (times in UTC). Peak: 198 at 2026-02-10 08:20.`
 fn chart_in_words(timeline: &Timeline, bars: Bars) -> String {
     let counts: Vec<u64> = match bars {
         Bars::Stacked => (0..timeline.n_intervals())
@@ -44,9 +50,9 @@ fn chart_in_words(timeline: &Timeline, bars: Bars) -> String {
     };
     let (position, largest) = peak(&counts).unwrap_or((0, 0));
     let requests = if bars == Bars::Stacked { "Requests" } else { "Denied requests" };
-    let step = time::duration(timeline.step_seconds);
-    let at = time::minutes(timeline.start_of(position));
-    format!("{requests} per {step} (UTC), at most {} from {at}.", grouped(largest))
+    let step = time::duration(timeline.interval_seconds);
+    let at = timeline.start_in_words(position);
+    format!("{requests} per {step} interval (times in UTC). Peak: {} at {at}.", grouped(largest))
 }
 
 /// The table of policies.
@@ -55,7 +61,7 @@ pub(super) fn policies(policies: &[PolicyReport]) -> String {
         return "<h2>Policies</h2>\n<p>The policy file has no policies.</p>\n".to_owned();
     }
     let mut table = Table::new(
-        "What each policy would have done, in the order of the file",
+        "Policies, in file order",
         &[
             ("Policy", "name"),
             ("Mode", "mode"),
@@ -70,7 +76,7 @@ pub(super) fn policies(policies: &[PolicyReport]) -> String {
         ],
     );
     policies.iter().enumerate().for_each(|(n, policy)| table.row(&policy_row(n, policy)));
-    let near = "A near miss is an allowed request that left less than 20 % of a limit.";
+    let near = "A near miss is an allowed request that left less than 20% of a limit.";
     format!("<h2>Policies</h2>\n{}<p class=\"quiet\">{near}</p>\n", table.end())
 }
 
@@ -81,7 +87,7 @@ fn policy_row(n: usize, policy: &PolicyReport) -> [String; 10] {
     let none = || "–".to_owned();
     if !policy.is_simulated {
         let not = "not simulated".to_owned();
-        return [name, mode, limit, none(), none(), none(), none(), none(), not, String::new()];
+        return [name, not, limit, none(), none(), none(), none(), none(), none(), none()];
     }
     let chart = if policy.denied > 0 && policy.timeline.is_drawable() {
         let timeline = policy.timeline.merged(SMALL_INTERVALS_MAX);
@@ -124,7 +130,11 @@ pub(super) fn policy(n: usize, policy: &PolicyReport) -> String {
                 format!("<p>First denial: <code>{}</code></p>\n", html(&request_in_words(first)))
             }),
         );
-        section.push_str(&client_table("Most denied clients", "Denied", &policy.most_denied));
+        section.push_str(&client_table(
+            "Most denied clients",
+            ["Denied", "First denied (UTC)", "Last denied (UTC)"],
+            policy.most_denied.iter().map(ClientRow::from),
+        ));
         if policy.timeline.is_drawable() {
             section.push_str(&chart_figure(&format!("policy-{n}"), &policy.timeline, Bars::Denied));
         }
@@ -133,42 +143,47 @@ pub(super) fn policy(n: usize, policy: &PolicyReport) -> String {
     section + "</section>\n"
 }
 
-/// The clients that lose and those that gain by the new file.
-pub(super) fn against(against: &AgainstReport, denied: u64) -> String {
+/// The requests that the new file newly denies, and those that it newly allows.
+pub(super) fn against(against: &ComparisonReport, denied: u64) -> String {
     let heading = format!("<h2>Compared with {}</h2>\n", code(&against.file));
     if against.newly_denied == 0 && against.newly_allowed == 0 {
-        return heading + "<p>Both files decide the same for every request.</p>\n";
+        return heading + "<p>No difference: both files make the same decision for every request.</p>\n";
     }
-    let before = counted(against.denied, "request");
-    let side = |change: &str, requests: u64, clients: u64| {
-        format!("{change}: {} of {}", counted(requests, "request"), counted(clients, "client"))
-    };
-    let losing = side("Newly denied", against.newly_denied, against.clients_losing);
-    let gaining = side("Newly allowed", against.newly_allowed, against.clients_gaining);
+    let denied = sentence(&denied_by_both_in_words(against, denied));
+    let newly_denied = changed_in_words(against.newly_denied, against.clients_newly_denied);
+    let newly_allowed = changed_in_words(against.newly_allowed, against.clients_newly_allowed);
     format!(
-        "{heading}<p>Denied: {} instead of {before}.</p>\n<h3>{losing}</h3>\n{}<h3>{gaining}</h3>\n{}",
-        grouped(denied),
-        client_table("Clients with the most newly denied requests", "Newly denied", &against.losing_most),
-        client_table("Clients with the most newly allowed requests", "Newly allowed", &against.gaining_most),
+        "{heading}<p>{}</p>\n<h3>Newly denied: {newly_denied}</h3>\n{}<h3>Newly allowed: {newly_allowed}</h3>\n{}",
+        html(&denied),
+        client_table(
+            "Clients with the most newly denied requests",
+            ["Newly denied", "First denied (UTC)", "Last denied (UTC)"],
+            against.most_newly_denied.iter().map(ClientRow::from),
+        ),
+        client_table(
+            "Clients with the most newly allowed requests",
+            ["Newly allowed", "First (UTC)", "Last (UTC)"],
+            against.most_newly_allowed.iter().map(ClientRow::from),
+        ),
     )
 }
 
 /// The decisions in the log.
-pub(super) fn logged(logged: &LoggedReport) -> String {
+pub(super) fn logged(logged: &LoggedDecisionsReport) -> String {
     let mut table = Table::new(
         "Decisions in the log and in the simulation",
         &[("Decision", "name"), ("Requests", "number")],
     );
     let rows = [
-        ("With a decision in the log", logged.requests),
+        ("With a logged decision", logged.requests),
         ("Denied in the log", logged.denied),
-        ("Denied in the log only", logged.only_logged),
-        ("Denied in the simulation only", logged.only_simulated),
+        ("Denied in the log only", logged.denied_only_in_log),
+        ("Denied in the simulation only", logged.denied_only_in_simulation),
     ];
     rows.into_iter().for_each(|(name, n)| table.row(&[name.to_owned(), grouped(n)]));
     let first = logged.first_difference.as_ref();
     let first = first.map_or_else(String::new, |first| {
-        format!("<p>First difference: <code>{}</code></p>\n", html(&request_in_words(first)))
+        format!("<p>{}</p>\n", html(&sentence(&difference_in_words(first))))
     });
     format!("<h2>Compared with the decisions in the log</h2>\n{}{first}", table.end())
 }
@@ -189,11 +204,11 @@ pub(super) fn unreadable(lines: &[UnreadableLine], unreadable: u64) -> String {
     if lines.is_empty() {
         return String::new();
     }
-    let caption = format!("The first {} of {}", lines.len(), grouped(unreadable));
-    let mut table = Table::new(&caption, &[("Line", "name"), ("Why", ""), ("Beginning of the line", "")]);
-    for UnreadableLine { log, line, why, text } in lines {
+    let caption = format!("Showing {} of {}", lines.len(), grouped(unreadable));
+    let mut table = Table::new(&caption, &[("Line", "name"), ("Reason", ""), ("Beginning of the line", "")]);
+    for UnreadableLine { log, line, reason, text } in lines {
         let place = format!("{}:{line}", html(&shortened(log)));
-        table.row(&[format!("<code>{place}</code>"), html(why), code(text)]);
+        table.row(&[format!("<code>{place}</code>"), html(reason), code(text)]);
     }
     format!("<h2>Unreadable lines</h2>\n{}", table.end())
 }

@@ -1,6 +1,6 @@
 //! Tables in HTML: a caption, headers with a scope, a region that scrolls on a narrow screen.
 
-use super::super::DeniedClient;
+use super::super::client_row::ClientRow;
 use super::super::escape::{html, shortened};
 use super::super::number::grouped;
 use super::super::time;
@@ -42,31 +42,24 @@ impl Table {
     }
 }
 
-/// The clients; `counted` is the name of the column of denied requests.
-pub(super) fn client_table(caption: &str, counted: &str, clients: &[DeniedClient]) -> String {
-    if clients.is_empty() {
-        return String::new();
-    }
+/// The clients. The columns: counted requests, the first and the last of them.
+pub(super) fn client_table<'a>(
+    caption: &str,
+    columns: [&str; 3],
+    clients: impl Iterator<Item = ClientRow<'a>>,
+) -> String {
+    let [counted, first, last] = columns;
     let mut table = Table::new(
         caption,
-        &[
-            ("Client", "name"),
-            (counted, "number"),
-            ("Of requests", "number"),
-            ("First (UTC)", "time"),
-            ("Last (UTC)", "time"),
-        ],
+        &[("Client", "name"), (counted, "number"), ("Requests", "number"), (first, "time"), (last, "time")],
     );
-    for DeniedClient { client, requests, denied, first, last } in clients {
-        table.row(&[
-            code(client),
-            grouped(*denied),
-            grouped(*requests),
-            time::seconds(*first),
-            time::seconds(*last),
-        ]);
+    let mut is_empty = true;
+    for ClientRow { client, counted, requests, times } in clients {
+        let [first, last] = times.map(time::seconds);
+        table.row(&[code(client), grouped(counted), grouped(requests), first, last]);
+        is_empty = false;
     }
-    table.end()
+    if is_empty { String::new() } else { table.end() }
 }
 
 /// A name from a log, cut and escaped.

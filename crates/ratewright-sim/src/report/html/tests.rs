@@ -29,12 +29,13 @@ fn every_part_of_a_report_is_shown() {
     let page = full_report().to_html("Report of <today>");
     for part in [
         "<h1>Report of &lt;today&gt;</h1>",
-        "<dt>Denied</dt><dd class=\"value some\">1,204</dd><dd class=\"detail\">0.035 % of requests</dd>",
-        "0.046 % of 81,220 clients",
+        "Simulation: no request was really denied.",
+        "<dt>Denied</dt><dd class=\"value some\">1,204</dd><dd class=\"detail\">0.035% of requests</dd>",
+        "0.046% of 81,220 clients",
         "<a href=\"#policy-0\">login</a>",
         "<h2 id=\"policy-0\">Policy login</h2>",
         "not simulated",
-        "Newly denied: 520 requests of 14 clients",
+        "Newly denied: 520 requests from 14 clients",
         "Denied in the simulation only",
         "access.log.1:88102",
         "User-Agent",

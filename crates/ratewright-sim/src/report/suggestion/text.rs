@@ -6,7 +6,7 @@ use super::super::report_table::Align::{Left, Right};
 use super::super::report_table::ReportTable;
 use super::super::sparkline::bar;
 use super::super::text::{
-    by_in_words, client_table, logs_section, not_replayed, notes_section, period_in_words, unreadable_section,
+    by_in_words, denied_table, logs_section, not_replayed, notes_section, period_in_words, unreadable_section,
 };
 use super::{BurstSuggestion, CurvePoint, Suggestion};
 
@@ -22,7 +22,7 @@ impl Suggestion {
     pub fn to_text(&self) -> String {
         let mut text = String::new();
         if self.requests == 0 {
-            text.push_str("The log has no request that the policy applies to: no rate can be suggested.\n");
+            text.push_str("no rate suggested: no request in the logs matches the policy\n");
             text.extend(self.log_summary());
         } else {
             if self.bursts.len() > 1 {
@@ -75,23 +75,23 @@ impl Suggestion {
         self.bursts.iter().map(|burst| self.answer(burst) + "\n").collect()
     }
 
-    /// `12/min with burst 20 denies 340 of 412,000 requests (0.083 %); 11/min would deny 0.12 %.`
+    /// `12/min with burst 20 denies 340 of 412,000 requests (0.083%); 11/min would deny 0.12%.`
     fn answer(&self, burst: &BurstSuggestion) -> String {
         let n = grouped(burst.burst.into());
         let Some(rate) = &burst.rate else {
             let at_most = printable(&self.deny_at_most);
-            let least = burst.least_burst.map_or_else(String::new, |least| {
-                format!("; the smallest burst that is enough is {}", grouped(least.into()))
+            let needed = burst.sufficient_burst.map_or_else(String::new, |sufficient| {
+                format!("; burst {} or more is needed", grouped(sufficient.into()))
             });
-            return format!("No rate with burst {n} denies at most {at_most} of the {}{least}.", self.of);
+            return format!("burst {n}: no rate keeps denials at or below {at_most} of {}{needed}", self.of);
         };
         let denied = if self.is_of_clients() {
             part_of(burst.clients_denied, self.clients, "client")
         } else {
             part_of(burst.denied, self.requests, "request")
         };
-        let next = burst.next_smaller.as_ref().map_or_else(
-            || "no smaller rate was tried".to_owned(),
+        let next = burst.next_lower.as_ref().map_or_else(
+            || "this is the lowest rate that suggest tries".to_owned(),
             |next| {
                 let share = self.share(next.denied, next.clients_denied);
                 format!("{} would deny {share}", shortened(&next.rate))
@@ -104,10 +104,17 @@ impl Suggestion {
     fn log_summary(&self) -> Vec<String> {
         let period = self.period.map(period_in_words);
         let requests = period.map(|period| {
-            let [requests, clients] = [counted(self.requests, "request"), counted(self.clients, "client")];
-            format!("{requests} of {clients}, counted {}, {period}\n", by_in_words(&self.by))
+            let requests = counted(self.requests, "request");
+            // A bucket for all requests has no clients.
+            let clients = if self.by.is_empty() {
+                String::new()
+            } else {
+                format!(" from {}", counted(self.clients, "client"))
+            };
+            format!("{requests}{clients} ({}), {period}\n", by_in_words(&self.by))
         });
-        let lines = not_replayed(self.lines, [self.unreadable, self.not_requests, self.out_of_order]);
+        let lines =
+            not_replayed(self.lines, [self.unreadable, self.lines_without_request, self.out_of_order]);
         let lines = lines.map(|lines| lines + "\n");
         requests.into_iter().chain(lines).collect()
     }
@@ -123,11 +130,11 @@ impl Suggestion {
         if !burst.most_denied.is_empty() {
             let rate =
                 burst.rate.as_deref().map_or_else(String::new, |rate| format!(" at {}", shortened(rate)));
-            let clients = client_table(&burst.most_denied, "DENIED");
+            let clients = denied_table(&burst.most_denied);
             text.push_str(&format!("\nmost denied clients{rate}{with}\n{clients}"));
         }
         if !burst.curve.is_empty() {
-            text.push_str(&format!("\nrates{with}\n{}", self.curve_table(burst)));
+            text.push_str(&format!("\nrates tried{with}\n{}", self.curve_table(burst)));
         }
         text
     }
@@ -138,7 +145,7 @@ impl Suggestion {
             ("RATE", Right),
             ("DENIED", Right),
             ("SHARE", Right),
-            ("CLIENTS", Right),
+            ("CLIENTS\nDENIED", Right),
             ("", Left),
         ];
         let mut table = ReportTable::new(columns);
@@ -185,7 +192,7 @@ fn shown_points(burst: &BurstSuggestion) -> impl Iterator<Item = &CurvePoint> {
 
 fn policy_section(burst: &BurstSuggestion) -> Option<String> {
     let policy = printable_lines(burst.policy.as_deref()?);
-    Some(format!("\npolicy with burst {}\n\n{policy}", grouped(burst.burst.into())))
+    Some(format!("\npolicy to paste (burst {})\n\n{policy}", grouped(burst.burst.into())))
 }
 
 #[cfg(test)]

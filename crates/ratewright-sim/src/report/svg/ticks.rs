@@ -34,7 +34,7 @@ const STEPS: [u64; 24] = [
     91 * DAY,
     364 * DAY,
 ];
-/// The most labels of time in a chart.
+/// Maximum labels of time in a chart.
 const TIMES_MAX: u64 = 9;
 /// The fewest intervals between labels of counts.
 const COUNTS_MIN: u64 = 3;

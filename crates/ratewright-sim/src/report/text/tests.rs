@@ -8,62 +8,63 @@ use super::*;
 fn a_full_report_tells_the_most_important_first() {
     expect![[r#"
         3,401,200 requests, 2026-02-10 00:00:00 to 23:59:59 UTC
-        denied 1,204 of 3,401,200 requests (0.035 %), 37 of 81,220 clients (0.046 %)
-        allowed 3,399,996 of 3,401,200 requests (99.965 %)
-        not replayed, of 3,401,500 lines: 3 unreadable, 285 without a request, 12 more than a minute out of order
-        status 429 in the log: 1,190 of 3,401,200 requests (0.035 %); the log does not show the requests
-        that these clients would have sent without it
+        denied 1,204 of 3,401,200 requests (0.035%) and 37 of 81,220 clients (0.046%)
+        allowed 3,399,996 of 3,401,200 requests (99.965%)
+        3,401,500 lines read; not replayed: 3 unreadable, 285 without a request, 12 more than a minute out of order
+        responses with status 429 in the log: 1,190 of 3,401,200 requests (0.035%); without them, these
+        clients might have sent more requests
 
-                                                                                     CLIENTS    NEAR  FIRST
-          POLICY          MODE     LIMIT                 REQUESTS  DENIED     SHARE   DENIED  MISSES  DENIAL
-          login           enforce  10 per 1m, burst 20     41,080   1,204     2.9 %       37     311  2026-02-10 08:20
-          search-per-key  shadow   600 per 1m           1,200,000       3  <0.001 %        1  40,113  2026-02-10 08:20
-          all             enforce  5000 per 1s          3,401,200       0       0 %        0       0  –
-          tenant          enforce  100 per 1s                   –       –         –        –       –  not simulated
+                                                                                          CLIENTS    NEAR  FIRST
+          POLICY          MODE           LIMIT                 REQUESTS  DENIED    SHARE   DENIED  MISSES  DENIAL
+          login           enforce        10 per 1m, burst 20     41,080   1,204     2.9%       37     311  2026-02-10 08:20
+          search-per-key  shadow         600 per 1m           1,200,000       3  <0.001%        1  40,113  2026-02-10 08:20
+          all             enforce        5000 per 1s          3,401,200       0       0%        0       0  –
+          tenant          not simulated  100 per 1s                   –       –        –        –       –  –
 
-        login denied 1,204 of 41,080 requests (2.9 %), 37 of 9,020 clients (0.41 %), counted by ip
-          CLIENT           DENIED  OF REQUESTS  FIRST                LAST
-          203.0.113.9         712        1,244  2026-02-10 08:20:11  2026-02-10 20:12:11
-          2001:db8:7::/64     301        4,020  2026-02-10 08:20:11  2026-02-10 13:21:11
-          198.51.100.77         9           61  2026-02-10 08:20:11  2026-02-10 08:29:11
+        login (by ip) would have denied 1,204 of 41,080 requests (2.9%) and 37 of 9,020 clients (0.41%)
+          CLIENT           DENIED  REQUESTS  FIRST DENIED (UTC)   LAST DENIED (UTC)
+          203.0.113.9         712     1,244  2026-02-10 08:20:11  2026-02-10 20:12:11
+          2001:db8:7::/64     301     4,020  2026-02-10 08:20:11  2026-02-10 13:21:11
+          198.51.100.77         9        61  2026-02-10 08:20:11  2026-02-10 08:29:11
           first denial: 2026-02-10 08:20:11 203.0.113.9 POST /login
-          denials per 30 min, at most 535 from 2026-02-10 09:00
+          denied requests per 30 min interval; peak 535 at 2026-02-10 09:00 UTC
           2026-02-10 00:00 ▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▂▆█▅▂▂▂▂▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁ 2026-02-11 00:00
           note: The log does not contain the cost of a request; each request costs 1.
 
-        search-per-key (shadow) would have denied 3 of 1,200,000 requests (<0.001 %), 1 of 512 clients
-          (0.20 %), counted by api_key, route
-          CLIENT         DENIED  OF REQUESTS  FIRST                LAST
-          key-7 /search       3      410,000  2026-02-10 08:20:11  2026-02-10 08:23:11
+        search-per-key (shadow, by api_key, route) would have denied 3 of 1,200,000 requests (<0.001%) and 1
+          of 512 clients (0.20%)
+          CLIENT         DENIED  REQUESTS  FIRST DENIED (UTC)   LAST DENIED (UTC)
+          key-7 /search       3   410,000  2026-02-10 08:20:11  2026-02-10 08:23:11
           first denial: 2026-02-10 08:20:11 key-7 /search POST /search?q=a
-          denials per 30 min, at most 3 from 2026-02-10 08:00
+          denied requests per 30 min interval; peak 3 at 2026-02-10 08:00 UTC
           2026-02-10 00:00 ▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁█▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁ 2026-02-11 00:00
 
         tenant was not simulated
           note: The log has no header x-tenant, which the policy counts by.
 
         compared with old.yaml
-          denied: 1,204 instead of 800 requests
-          newly denied: 520 requests of 14 clients
-          CLIENT           NEWLY DENIED  OF REQUESTS  FIRST                LAST
-          203.0.113.9               310        1,244  2026-02-10 08:20:11  2026-02-10 13:30:11
-          2001:db8:7::/64            98        4,020  2026-02-10 08:20:11  2026-02-10 09:58:11
-          newly allowed: 116 requests of 5 clients
-          CLIENT         NEWLY ALLOWED  OF REQUESTS  FIRST                LAST
-          198.51.100.23             61        9,033  2026-02-10 08:20:11  2026-02-10 09:21:11
+          denied: 1,204 requests (old.yaml: 800)
+          newly denied: 520 requests from 14 clients
+          CLIENT           NEWLY DENIED  REQUESTS  FIRST DENIED (UTC)   LAST DENIED (UTC)
+          203.0.113.9               310     1,244  2026-02-10 08:20:11  2026-02-10 13:30:11
+          2001:db8:7::/64            98     4,020  2026-02-10 08:20:11  2026-02-10 09:58:11
+          newly allowed: 116 requests from 5 clients
+          CLIENT         NEWLY ALLOWED  REQUESTS  FIRST (UTC)          LAST (UTC)
+          198.51.100.23             61     9,033  2026-02-10 08:20:11  2026-02-10 09:21:11
 
         compared with the decisions in the log
-          decisions in the log: 3,401,200 requests, 1,190 denied
+          requests with a logged decision: 3,401,200, denied: 1,190
           denied in the log only: 3 requests
           denied in the simulation only: 17 requests
-          first difference: 2026-02-10 08:20:11 203.0.113.9 POST /login?next=/account
+          first difference: allowed in the log, denied in the simulation: 2026-02-10 08:20:11 203.0.113.9
+            POST /login?next=/account
 
         logs
           LOG           FORMAT        LINES  UNREADABLE
           access.log.1  combined  1,400,500           2
           access.log    combined  2,001,000           1
 
-        unreadable lines, the first 2 of 3
+        unreadable lines (showing 2 of 3)
           access.log.1:17: no timestamp: 203.0.113.9 - - "GET / HTTP/1.1" 200 \u{1b}[2J
           access.log.1:88102: line ends in the middle of a string: 203.0.113.9 - - [10/Feb/2026:08:20:11 +0000] "GET /a
 
@@ -88,11 +89,11 @@ fn a_report_without_denials_reads_well() {
     expect![[r#"
         1 request, 2026-02-10 00:01:00 to 02:00:00 UTC
         no request was denied
-        allowed 1 of 1 request (100 %)
+        allowed 1 of 1 request (100%)
 
                                                                   CLIENTS    NEAR  FIRST
           POLICY  MODE     LIMIT         REQUESTS  DENIED  SHARE   DENIED  MISSES  DENIAL
-          all     enforce  5000 per 1s  3,401,200       0    0 %        0       0  –
+          all     enforce  5000 per 1s  3,401,200       0     0%        0       0  –
     "#]]
     .assert_eq(&quiet_report().to_text());
 }

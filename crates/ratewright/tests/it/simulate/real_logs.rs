@@ -80,7 +80,7 @@ fn nginx() {
     let log = nginx.folder().join("access.log");
     wait_until("all requests are logged", || n_lines(&log) == REQUESTS.len() + 1);
     let report = simulated(&log, "combined", REQUESTS.len());
-    assert_eq!(report["not_requests"], 1);
+    assert_eq!(report["lines_without_request"], 1);
     check_login(&report);
     assert_eq!(report["policies"][0]["most_denied"][0]["client"], "127.0.0.1");
 }

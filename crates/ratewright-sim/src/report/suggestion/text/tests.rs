@@ -7,31 +7,32 @@ use super::*;
 #[test]
 fn one_burst_is_answered_in_the_first_line() {
     expect![[r#"
-        12/min with burst 20 denies 340 of 412,000 requests (0.083 %); 11/min would deny 0.12 %.
+        12/min with burst 20 denies 340 of 412,000 requests (0.083%); 11/min would deny 0.12%.
 
-        412,000 requests of 9,020 clients, counted by ip, 2026-02-10 00:00:00 to 23:59:59 UTC
-        not replayed, of 412,020 lines: 2 unreadable, 18 without a request
+        412,000 requests from 9,020 clients (by ip), 2026-02-10 00:00:00 to 23:59:59 UTC
+        412,020 lines read; not replayed: 2 unreadable, 18 without a request
 
         most denied clients at 12/min
-          CLIENT           DENIED  OF REQUESTS  FIRST                LAST
-          203.0.113.9         212        1,244  2026-02-10 08:20:11  2026-02-10 11:52:11
-          2001:db8:7::/64     101        4,020  2026-02-10 08:20:11  2026-02-10 10:01:11
+          CLIENT           DENIED  REQUESTS  FIRST DENIED (UTC)   LAST DENIED (UTC)
+          203.0.113.9         212     1,244  2026-02-10 08:20:11  2026-02-10 11:52:11
+          2001:db8:7::/64     101     4,020  2026-02-10 08:20:11  2026-02-10 10:01:11
 
-        rates
-               RATE  DENIED    SHARE  CLIENTS
-              6/min   4,120    1.0 %       97  ██████████████████████████████
-              8/min   2,004   0.49 %       41  ██████████████▋
-             10/min     803   0.19 %       19  █████▉
-             11/min     494   0.12 %       11  ███▋
-          →  12/min     340  0.083 %        8  ██▌
-             15/min      96  0.023 %        2  ▊
-             20/min       0      0 %        0
+        rates tried
+                                     CLIENTS
+               RATE  DENIED   SHARE   DENIED
+              6/min   4,120    1.0%       97  ██████████████████████████████
+              8/min   2,004   0.49%       41  ██████████████▋
+             10/min     803   0.19%       19  █████▉
+             11/min     494   0.12%       11  ███▋
+          →  12/min     340  0.083%        8  ██▌
+             15/min      96  0.023%        2  ▊
+             20/min       0      0%        0
 
         logs
           LOG         FORMAT    LINES  UNREADABLE
           access.log  json    412,020           2
 
-        unreadable lines, the first 2 of 2
+        unreadable lines (showing 2 of 2)
           access.log.1:17: no timestamp: 203.0.113.9 - - "GET / HTTP/1.1" 200 \u{1b}[2J
           access.log.1:88102: line ends in the middle of a string: 203.0.113.9 - - [10/Feb/2026:08:20:11 +0000] "GET /a
 
@@ -39,7 +40,7 @@ fn one_burst_is_answered_in_the_first_line() {
           - 120 requests got status 429 in the log; it does not show the requests that these clients would
             have sent without it.
 
-        policy with burst 20
+        policy to paste (burst 20)
 
         policies:
           - name: suggested
@@ -52,41 +53,42 @@ fn one_burst_is_answered_in_the_first_line() {
 #[test]
 fn several_bursts_are_compared_first() {
     let mut suggestion = suggestion();
-    let short = BurstSuggestion { burst: 1, least_burst: Some(7), ..BurstSuggestion::default() };
+    let short = BurstSuggestion { burst: 1, sufficient_burst: Some(7), ..BurstSuggestion::default() };
     suggestion.bursts.insert(0, short);
     suggestion.of = "clients";
     expect![[r#"
-                                          CLIENTS
-          BURST    RATE  DENIED    SHARE   DENIED
-              1    none       –        –        –
-             20  12/min     340  0.089 %        8
+                                         CLIENTS
+          BURST    RATE  DENIED   SHARE   DENIED
+              1    none       –       –        –
+             20  12/min     340  0.089%        8
 
-        No rate with burst 1 denies at most 0.1% of the clients; the smallest burst that is enough is 7.
-        12/min with burst 20 denies 8 of 9,020 clients (0.089 %); 11/min would deny 0.12 %.
+        burst 1: no rate keeps denials at or below 0.1% of clients; burst 7 or more is needed
+        12/min with burst 20 denies 8 of 9,020 clients (0.089%); 11/min would deny 0.12%.
 
-        412,000 requests of 9,020 clients, counted by ip, 2026-02-10 00:00:00 to 23:59:59 UTC
-        not replayed, of 412,020 lines: 2 unreadable, 18 without a request
+        412,000 requests from 9,020 clients (by ip), 2026-02-10 00:00:00 to 23:59:59 UTC
+        412,020 lines read; not replayed: 2 unreadable, 18 without a request
 
         most denied clients at 12/min with burst 20
-          CLIENT           DENIED  OF REQUESTS  FIRST                LAST
-          203.0.113.9         212        1,244  2026-02-10 08:20:11  2026-02-10 11:52:11
-          2001:db8:7::/64     101        4,020  2026-02-10 08:20:11  2026-02-10 10:01:11
+          CLIENT           DENIED  REQUESTS  FIRST DENIED (UTC)   LAST DENIED (UTC)
+          203.0.113.9         212     1,244  2026-02-10 08:20:11  2026-02-10 11:52:11
+          2001:db8:7::/64     101     4,020  2026-02-10 08:20:11  2026-02-10 10:01:11
 
-        rates with burst 20
-               RATE  DENIED    SHARE  CLIENTS
-              6/min   4,120    1.1 %       97  ██████████████████████████████
-              8/min   2,004   0.45 %       41  ████████████▊
-             10/min     803   0.21 %       19  ██████
-             11/min     494   0.12 %       11  ███▌
-          →  12/min     340  0.089 %        8  ██▌
-             15/min      96  0.022 %        2  ▋
-             20/min       0      0 %        0
+        rates tried with burst 20
+                                     CLIENTS
+               RATE  DENIED   SHARE   DENIED
+              6/min   4,120    1.1%       97  ██████████████████████████████
+              8/min   2,004   0.45%       41  ████████████▊
+             10/min     803   0.21%       19  ██████
+             11/min     494   0.12%       11  ███▌
+          →  12/min     340  0.089%        8  ██▌
+             15/min      96  0.022%        2  ▋
+             20/min       0      0%        0
 
         logs
           LOG         FORMAT    LINES  UNREADABLE
           access.log  json    412,020           2
 
-        unreadable lines, the first 2 of 2
+        unreadable lines (showing 2 of 2)
           access.log.1:17: no timestamp: 203.0.113.9 - - "GET / HTTP/1.1" 200 \u{1b}[2J
           access.log.1:88102: line ends in the middle of a string: 203.0.113.9 - - [10/Feb/2026:08:20:11 +0000] "GET /a
 
@@ -94,7 +96,7 @@ fn several_bursts_are_compared_first() {
           - 120 requests got status 429 in the log; it does not show the requests that these clients would
             have sent without it.
 
-        policy with burst 20
+        policy to paste (burst 20)
 
         policies:
           - name: suggested
@@ -107,7 +109,7 @@ fn several_bursts_are_compared_first() {
 #[test]
 fn a_log_without_requests_reads_well() {
     expect![[r#"
-        The log has no request that the policy applies to: no rate can be suggested.
+        no rate suggested: no request in the logs matches the policy
     "#]]
     .assert_eq(&Suggestion::default().to_text());
 }

@@ -1,5 +1,5 @@
-//! The rates that are tried: whole numbers per hour, minute or second, with at most two digits that are not zero. From 10/h on, a rate is at
-//! most a tenth larger than the one before.
+//! The rates that are tried: whole numbers per hour, minute or second, with at most two significant digits. From 10/h on, a rate is at
+//! most a tenth higher than the one before.
 //!
 //! ```text
 //!   1/h 2/h … 99/h 100/h 110/h … 590/h   10/min 11/min … 99/min 100/min 110/min … 590/min   10/s 11/s … 99/s 100/s 110/s …
@@ -12,7 +12,7 @@ use ratewright_core::{Micros, Quota};
 
 use super::quota;
 
-/// The largest rate, per second.
+/// The highest rate, per second.
 const PER_SECOND_MAX: u32 = 1_000_000;
 
 /// A rate that is tried.
@@ -36,8 +36,8 @@ impl Candidate {
     }
 }
 
-/// All rates that are valid with this burst, the smallest first.
-pub(super) fn grid(burst: NonZeroU32) -> Vec<Candidate> {
+/// All rates that are valid with this burst, the lowest first.
+pub(super) fn candidate_rates(burst: NonZeroU32) -> Vec<Candidate> {
     let per = |seconds: u64| move |units: u32| (units, Micros::from_secs(seconds));
     let from_10 =
         |end: u32| two_digits().skip_while(|units| *units < 10).take_while(move |units| *units < end);
@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn rates_grow_and_read_back_as_they_are_written() {
-        let candidates = grid(NonZeroU32::MIN);
+        let candidates = candidate_rates(NonZeroU32::MIN);
         let per_hour = |candidate: &Candidate| {
             u128::from(candidate.quota.units()) * 3_600_000_000
                 / u128::from(candidate.quota.window().as_micros())

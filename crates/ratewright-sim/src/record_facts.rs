@@ -1,4 +1,4 @@
-//! The query that a logged request would have been: the same attributes, in the same forms, as an entrypoint finds.
+//! Builds the query that an entrypoint would have made from a logged request.
 
 use std::borrow::Cow;
 use std::net::IpAddr;

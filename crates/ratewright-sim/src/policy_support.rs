@@ -1,5 +1,6 @@
-//! What a log has, and what it lacks. A policy that needs more than the log has is not simulated: a guess would look
-//! like a result.
+//! Decides which policies can be simulated from the attributes that the logs record.
+//!
+//! A policy that needs more than the logs record is not simulated: a guess would look like a result.
 
 use std::collections::BTreeSet;
 
@@ -9,9 +10,9 @@ use ratewright_core::query::AttributeName;
 
 use crate::format::Format;
 
-/// What the logs of a simulation have.
+/// The attributes that the logs of a simulation record.
 #[derive(Debug)]
-pub(crate) struct LogContents<'a> {
+pub(crate) struct RecordedAttributes<'a> {
     /// The formats of the logs.
     pub(crate) formats: Vec<&'a Format>,
     /// Attributes that no request has: the user says so.
@@ -38,16 +39,16 @@ pub(crate) struct PolicyNotes {
     pub(crate) texts: Vec<String>,
 }
 
-impl LogContents<'_> {
-    /// True if every log has the attribute, or no request has it.
+impl RecordedAttributes<'_> {
+    /// True if every log records the attribute, or no request has it.
     fn have(&self, name: &AttributeName<String>) -> bool {
         self.absent.contains(name)
             || (*name == AttributeName::Route && self.has_routes)
             || self.formats.iter().all(|format| format.has(name))
     }
 
-    /// What a policy needs and the logs lack.
-    fn lacked_by(&self, policy: &Policy) -> BTreeSet<String> {
+    /// What a policy needs and the logs do not record.
+    fn missing_for(&self, policy: &Policy) -> BTreeSet<String> {
         let condition = match policy.selector() {
             Selector::When(condition) => Some(condition),
             Selector::Named => None,
@@ -76,23 +77,31 @@ impl LogContents<'_> {
     /// Why a policy cannot be simulated, if it cannot.
     fn obstacle(&self, policy: &Policy, is_routed: bool) -> Option<String> {
         if policy.mode() == Mode::Off {
-            return Some(format!("its mode is off; add --enforce {}", policy.name()));
+            return Some(format!("mode is off; add --enforce {} to simulate it", policy.name()));
         }
         if *policy.selector() == Selector::Named && !is_routed {
-            return Some("it applies only to requests that name it".to_owned());
+            return Some("applies only to requests that name it, and no route does".to_owned());
         }
-        let lacking: Vec<_> = self.lacked_by(policy).into_iter().collect();
+        let lacking: Vec<_> = self.missing_for(policy).into_iter().collect();
         (!lacking.is_empty()).then(|| {
-            let mut text = format!("the log does not have {}", lacking.join(", "));
-            if let Some(name) = lacking.iter().find(|name| AttributeName::parse(name).is_some()) {
-                text.push_str(&format!("; if no request has it, add --assume-absent {name}"));
+            let mut text = format!("the log does not record {}", lacking.join(", "));
+            // Every request has a method and a path, and logs without them have a field map.
+            for name in lacking.iter().filter(|name| matches!(name.as_str(), "method" | "path")) {
+                text.push_str(&format!("; map it with --fields {name}=NAME"));
+            }
+            let may_be_absent = |name: &&String| {
+                AttributeName::parse(name)
+                    .is_some_and(|name| !matches!(name, AttributeName::Method | AttributeName::Path))
+            };
+            if let Some(name) = lacking.iter().find(may_be_absent) {
+                text.push_str(&format!("; if requests never have {name}, add --assume-absent {name}"));
             }
             text
         })
     }
 
     /// Switches off the policies that cannot be simulated, and enforces those named in `enforced` (`*`: all).
-    pub(crate) fn simulated(
+    pub(crate) fn select_policies(
         &self,
         policies: &Policies,
         enforced: &[String],
@@ -113,7 +122,7 @@ impl LogContents<'_> {
             if obstacle.is_none() && !first.is_empty() {
                 let first: Vec<_> = first.iter().map(|(_, name)| name.as_str()).collect();
                 texts.push(format!(
-                    "may apply to fewer requests than simulated: {} comes first in its group, and was not simulated",
+                    "may be too strict: {} precedes it in its group and was not simulated, so this policy received its requests too",
                     first.join(", ")
                 ));
             }
@@ -128,7 +137,7 @@ impl LogContents<'_> {
         let general = (!lacking.is_empty()).then(|| {
             let names: Vec<_> = lacking.into_iter().collect();
             format!(
-                "no request was exempt by {}: the log does not have it, so more requests may have been counted",
+                "exemptions by {} were ignored: the log does not record it; some requests may have been counted that would be exempt",
                 names.join(", ")
             )
         });

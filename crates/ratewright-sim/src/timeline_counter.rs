@@ -1,13 +1,13 @@
 //! Requests per interval, for a log of any length.
 //!
-//! The intervals begin with a second. When there would be too many, they are merged into the next longer ones, so the
+//! Intervals start at one second long. When there would be too many, they are merged into the next longer ones, so the
 //! memory is bounded and the result is the same as if the length had been known before.
 
 use ratewright_core::Timestamp;
 
 use crate::report::Timeline;
 
-/// The most intervals.
+/// Maximum number of intervals.
 const INTERVALS_MAX: usize = 400;
 
 /// Lengths of intervals in seconds; each is a multiple of the one before.
@@ -33,7 +33,7 @@ impl Default for TimelineCounter {
 }
 
 impl TimelineCounter {
-    /// Counts a request. Requests come in the order of time.
+    /// Counts a request. Requests come in time order.
     #[inline]
     pub(crate) fn count(&mut self, at: Timestamp, is_denied: bool) {
         let micros = at.as_micros();
@@ -82,7 +82,7 @@ impl TimelineCounter {
         Timeline {
             from: (!self.counts.is_empty())
                 .then(|| Timestamp::from_micros(self.first * self.step * 1_000_000)),
-            step_seconds: self.step,
+            interval_seconds: self.step,
             allowed: self.counts.iter().map(|count| count[0]).collect(),
             denied: self.counts.iter().map(|count| count[1]).collect(),
         }
@@ -105,7 +105,7 @@ mod tests {
             let times: Vec<u64> = steps.iter().map(|step| { now += step; now }).collect();
             times.iter().for_each(|at| counter.count(Timestamp::from_micros(at * 1_000_000 + 7), at % 3 == 0));
             let timeline = counter.report();
-            let step = timeline.step_seconds;
+            let step = timeline.interval_seconds;
             let from = timeline.from.unwrap().as_micros() / 1_000_000;
             prop_assert!(timeline.allowed.len() <= INTERVALS_MAX);
             prop_assert!(from.is_multiple_of(step) && from <= times[0] && times[0] < from + step);

@@ -1,7 +1,8 @@
 //! The requests of a log in a few bytes each, to be read several times.
 //!
 //! An event is the time since the one before, and the number of its client, both as variable-length integers. Clients are numbered in the
-//! order of their first request; the name follows the first event of each. So the memory does not grow with the log, and names need none.
+//! order of their first request; the name follows the first event of each. So memory grows with the number of
+//! clients, not with the log, and names are not held in memory.
 
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
@@ -9,15 +10,15 @@ use std::io::{self, BufRead, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 
 use ratewright_core::Timestamp;
 
-use crate::clients::{ClientHasher, ClientId, Unhashed};
+use crate::clients::{ClientHasher, ClientId, IdentityHasher};
 
 /// Where events are kept: memory, or a temporary file.
-pub type Spool = Box<dyn SpoolFile>;
+pub type EventFile = Box<dyn ReadWriteSeek>;
 
 /// Something that can be written, and then read several times.
-pub trait SpoolFile: Read + Write + Seek {}
+pub trait ReadWriteSeek: Read + Write + Seek {}
 
-impl<T: Read + Write + Seek> SpoolFile for T {}
+impl<T: Read + Write + Seek> ReadWriteSeek for T {}
 
 const BUFFER: usize = 256 * 1024;
 
@@ -25,23 +26,23 @@ const BUFFER: usize = 256 * 1024;
 const NAME_MAX: usize = 256;
 
 /// Writes events.
-pub(super) struct SpoolWriter {
-    file: BufWriter<Spool>,
+pub(super) struct EventWriter {
+    file: BufWriter<EventFile>,
     hasher: ClientHasher,
-    numbers: HashMap<ClientId, u32, BuildHasherDefault<Unhashed>>,
+    numbers: HashMap<ClientId, u32, BuildHasherDefault<IdentityHasher>>,
     last: Timestamp,
     n_events: u64,
 }
 
 /// Reads events, as often as needed.
-pub(super) struct SpoolReader {
-    file: Spool,
+pub(super) struct EventReader {
+    file: EventFile,
     n_events: u64,
     n_clients: u32,
 }
 
-impl SpoolWriter {
-    pub(super) fn new(file: Spool) -> Self {
+impl EventWriter {
+    pub(super) fn new(file: EventFile) -> Self {
         Self {
             file: BufWriter::with_capacity(BUFFER, file),
             hasher: ClientHasher::default(),
@@ -55,7 +56,7 @@ impl SpoolWriter {
         &self.hasher
     }
 
-    /// Adds an event. Events come in the order of time.
+    /// Adds an event. Events come in time order.
     pub(super) fn add(
         &mut self,
         at: Timestamp,
@@ -81,14 +82,14 @@ impl SpoolWriter {
         Ok(())
     }
 
-    pub(super) fn finish(self) -> io::Result<SpoolReader> {
+    pub(super) fn finish(self) -> io::Result<EventReader> {
         let n_clients = u32::try_from(self.numbers.len()).unwrap_or(u32::MAX);
         let file = self.file.into_inner().map_err(io::IntoInnerError::into_error)?;
-        Ok(SpoolReader { file, n_events: self.n_events, n_clients })
+        Ok(EventReader { file, n_events: self.n_events, n_clients })
     }
 }
 
-impl SpoolReader {
+impl EventReader {
     pub(super) fn n_events(&self) -> u64 {
         self.n_events
     }
@@ -179,7 +180,7 @@ mod tests {
         /// Events read back as they were written, as often as they are read.
         #[test]
         fn events_read_back(events in prop::collection::vec((0u64..1 << 40, 0u8..5), 0..50)) {
-            let mut writer = SpoolWriter::new(Box::new(io::Cursor::new(Vec::new())));
+            let mut writer = EventWriter::new(Box::new(io::Cursor::new(Vec::new())));
             let mut at = 1_700_000_000_000_000;
             let mut expected = Vec::new();
             for (step, client) in events {

@@ -25,7 +25,7 @@ pub(super) struct RecordBuilder<'a> {
 }
 
 impl<'a> RecordBuilder<'a> {
-    /// The most headers of a request that are kept.
+    /// Maximum headers of a request that are kept.
     pub(super) const HEADERS_MAX: usize = 100;
 
     /// Adds the value of a field, unless it is empty or `-`.
@@ -36,7 +36,7 @@ impl<'a> RecordBuilder<'a> {
             Field::Method if is_missing => self.is_not_request = true,
             Field::Method => self.set_method(value),
             Field::Path => self.set_target(value)?,
-            Field::Mark(mark) => self.is_not_request |= !value.starts_with(mark.0),
+            Field::RequestMarker(marker) => self.is_not_request |= !value.starts_with(marker.0),
             _ if is_missing => {}
             Field::Time => set(&mut self.arrived_at, time::parse(value.as_bytes())?),
             Field::ResponseTime => set(&mut self.responded_at, time::parse(value.as_bytes())?),
@@ -51,7 +51,7 @@ impl<'a> RecordBuilder<'a> {
             Field::Route => set(&mut self.record.route, plain_text(value)),
             Field::Status => self.record.status = status(value.as_bytes())?,
             Field::RequestBytes => self.record.request_bytes = size(&value)?,
-            Field::Denied => self.is_denied = Some(truth(&value)?),
+            Field::Denied => self.is_denied = Some(parse_bool(&value)?),
             Field::Policy => self.policy = Some(plain_text(value)),
             Field::Attribute(name) if self.record.attributes.iter().any(|(known, _)| known == name) => {}
             Field::Attribute(name) => self.add_attribute(name.clone(), value),
@@ -78,7 +78,7 @@ impl<'a> RecordBuilder<'a> {
         let time = match (self.arrived_at, self.responded_at) {
             (Some(arrived_at), _) => arrived_at,
             (None, Some(responded_at)) => responded_at.before(self.duration)?,
-            (None, None) => return Err(LineError("no time in the field of the time")),
+            (None, None) => return Err(LineError("time field is empty or missing")),
         };
         self.record.at = time.at;
         self.record.is_whole_second = time.is_whole_second;
@@ -133,10 +133,10 @@ fn size(text: &str) -> Result<Option<u64>, LineError> {
     text.parse().map(Some).map_err(|_| LineError("size of the request is not a whole number"))
 }
 
-fn truth(text: &str) -> Result<bool, LineError> {
+fn parse_bool(text: &str) -> Result<bool, LineError> {
     match text {
         "true" | "1" => Ok(true),
         "false" | "0" => Ok(false),
-        _ => Err(LineError("decision is not true, false, 1 or 0")),
+        _ => Err(LineError("denied is not true, false, 1 or 0")),
     }
 }

@@ -1,21 +1,21 @@
-//! What one policy did, request by request.
+//! Counts requests, denials and clients of one policy.
 
 use ratewright_core::Timestamp;
 use ratewright_core::policy::{Mode, Part, Policy};
 use ratewright_core::quota::Quota;
 
 use crate::clients::{ClientCounts, ClientId};
-use crate::log_contents::PolicyNotes;
-use crate::report::{FirstDenial, PolicyReport};
-use crate::timeline::TimelineCounter;
+use crate::policy_support::PolicyNotes;
+use crate::report::{PolicyReport, RequestSummary};
+use crate::timeline_counter::TimelineCounter;
 
 /// Counts the requests of one policy.
 #[derive(Debug)]
-pub(crate) struct PolicyTally {
+pub(crate) struct PolicyCounts {
     n_requests: u64,
     n_denied: u64,
     n_near: u64,
-    first_denial: Option<FirstDenial>,
+    first_denial: Option<RequestSummary>,
     clients: ClientCounts,
     timeline: TimelineCounter,
 }
@@ -24,11 +24,11 @@ pub(crate) struct PolicyTally {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PolicyOutcome {
     pub(crate) is_denied: bool,
-    /// It was allowed, with less than 20 % of a limit left.
+    /// It was allowed, with less than 20% of a limit left.
     pub(crate) is_near: bool,
 }
 
-impl PolicyTally {
+impl PolicyCounts {
     pub(crate) fn new(n_top: usize) -> Self {
         Self {
             n_requests: 0,
@@ -62,7 +62,7 @@ impl PolicyTally {
         }
         if outcome.is_denied && self.first_denial.is_none() {
             let (method, path) = request();
-            self.first_denial = Some(FirstDenial { at, client: name(), method, path });
+            self.first_denial = Some(RequestSummary { at, client: name(), method, path });
         }
     }
 
