@@ -29,7 +29,7 @@ const OPEN_MAX: usize = 32;
 const SHOWN_MAX: usize = 5;
 
 /// The beginning of an unreadable line that is shown, in bytes.
-const SHOWN_BYTES: usize = 200;
+const SHOWN_BYTES: usize = 80;
 
 /// A log to replay.
 #[non_exhaustive]
@@ -149,13 +149,13 @@ impl Logs {
             counts: LineCounts::default(),
             n_bytes_max,
         };
-        let mut first_lines: Vec<(Timestamp, Vec<u8>)> = Vec::new();
+        let mut starts: Vec<(Timestamp, Vec<u8>)> = Vec::new();
         for log in logs {
-            let (cursor, first_line) = all.first(log, close_after_first)?;
-            first_lines.push((cursor.starts_at(), first_line));
+            let (cursor, start) = all.first(log, close_after_first)?;
+            starts.push((cursor.starts_at(), start));
             all.logs.push(cursor);
         }
-        let mut ranked: Vec<_> = first_lines.into_iter().zip(std::mem::take(&mut all.logs)).collect();
+        let mut ranked: Vec<_> = starts.into_iter().zip(std::mem::take(&mut all.logs)).collect();
         ranked.sort_by(|(a, _), (b, _)| a.cmp(b));
         all.logs = ranked.into_iter().map(|(_, log)| log).collect();
         Ok(all)
@@ -167,12 +167,17 @@ impl Logs {
         by_name.into_values().collect()
     }
 
+    /// True if requests were so frequent that lines could not be sorted within a whole minute.
+    pub(crate) fn was_full(&self) -> bool {
+        self.reorder.was_full()
+    }
+
     /// Lines so far.
     pub(crate) fn n_lines(&self) -> u64 {
         self.counts.n_lines
     }
 
-    /// Opens a log and reads up to its first request. The line is returned, too.
+    /// Opens a log and reads up to its first request. The beginning of the log is returned, too.
     fn first(&mut self, mut log: Log, close_after_first: bool) -> Result<(LogCursor, Vec<u8>), LogError> {
         let name = log.name.clone();
         let failed = |error| LogError::Read { log: name.clone(), error };
@@ -192,7 +197,6 @@ impl Logs {
         let mut cursor = LogCursor { log, format, state: LogState::Ended, report, unreadable: Vec::new() };
         let mut counts = LineCounts::default();
         let next = cursor.advance(lines, parser, &mut self.reorder, &mut counts);
-        let first_line = start.split(|&byte| byte == b'\n').next().unwrap_or_default().to_vec();
         match next {
             Some(next) if close_after_first => {
                 self.reorder.free(next.slot);
@@ -202,7 +206,7 @@ impl Logs {
             }
             _ => self.counts.add(counts),
         }
-        Ok((cursor, first_line))
+        Ok((cursor, start))
     }
 
     /// The next request in time order. It is there until the next call.

@@ -8,11 +8,11 @@
 //!
 //! # Laws
 //! - Records are released in time order; those of one time in the order of their logs and lines.
-//! - A record that is at most a minute behind the latest one before it is not lost, unless [`HELD_MAX`] records came
-//!   in that minute.
+//! - A record that is at most a minute behind the latest one before it is not lost, unless the records of that minute
+//!   take more than [`BYTES_MAX`].
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::collections::{BinaryHeap, VecDeque};
 
 use ratewright_core::{Micros, Timestamp};
 
@@ -22,8 +22,8 @@ use crate::stored_record::{NeededAttributes, StoredRecord};
 /// How far lines may be out of order.
 pub(crate) const WINDOW: Micros = Micros::from_secs(60);
 
-/// Maximum number of waiting records: some 100 MB.
-const HELD_MAX: usize = 1 << 18;
+/// Maximum size of all waiting records: some 300,000 of the usual length.
+const BYTES_MAX: usize = 100_000_000;
 
 /// Records are sorted by time, log and line.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -47,23 +47,19 @@ pub(crate) struct ReorderBuffer {
     /// The last record that was released.
     last_released: Option<SortKey>,
     needed: NeededAttributes,
-    spread: Option<Spread>,
-}
-
-/// Requests whose time is a whole second, spread evenly over their second.
-#[derive(Debug, Default)]
-struct Spread {
-    /// How many wait in each second.
-    n_waiting: BTreeMap<u64, u64>,
-    /// The second of the last request that was released, how many of that second were released, and of how many.
-    releasing: (u64, u64, u64),
-    released_at: Timestamp,
+    /// The size of the waiting records.
+    n_bytes: usize,
+    /// True if a record was released early, to keep the size.
+    was_full: bool,
+    spreads: bool,
+    /// Records of the second that is being released, if requests are spread over their second.
+    releasing: VecDeque<DueRecord>,
 }
 
 impl ReorderBuffer {
     /// With `spreads`, requests whose time is a whole second are spread over it.
     pub(crate) fn new(needed: NeededAttributes, spreads: bool) -> Self {
-        Self { needed, spread: spreads.then(Spread::default), ..Self::default() }
+        Self { needed, spreads, ..Self::default() }
     }
 
     /// Keeps a record, and returns its slot.
@@ -74,6 +70,11 @@ impl ReorderBuffer {
         });
         self.slots[slot].fill(record, &self.needed);
         slot
+    }
+
+    /// True if there were so many records that some were released less than a minute behind the latest.
+    pub(crate) fn was_full(&self) -> bool {
+        self.was_full
     }
 
     /// Frees a slot.
@@ -88,11 +89,7 @@ impl ReorderBuffer {
             return false;
         }
         self.latest = self.latest.max(key.at);
-        if let Some(spread) = &mut self.spread
-            && self.slots[slot].is_whole_second
-        {
-            *spread.n_waiting.entry(second(key.at)).or_default() += 1;
-        }
+        self.n_bytes += self.slots[slot].n_bytes();
         match self.in_order.back() {
             Some((last, _)) if key < *last => self.out_of_order.push(Reverse((key, slot))),
             _ => self.in_order.push_back((key, slot)),
@@ -102,51 +99,73 @@ impl ReorderBuffer {
 
     /// Releases the next record that is due; at the end of all logs, the next one.
     pub(crate) fn pop(&mut self, is_at_end: bool) -> Option<DueRecord> {
-        let first = match (self.in_order.front(), self.out_of_order.peek()) {
-            (Some(a), Some(Reverse(b))) => a.min(b),
-            (Some(a), None) => a,
-            (None, Some(Reverse(b))) => b,
-            (None, None) => return None,
+        if self.releasing.is_empty() {
+            let first = self.first()?;
+            let is_full = self.n_bytes > BYTES_MAX;
+            if !is_at_end && self.latest.since(first.at) <= WINDOW && !is_full {
+                return None;
+            }
+            self.was_full |= is_full && !is_at_end && self.latest.since(first.at) <= WINDOW;
+            if !self.spreads {
+                let (key, slot) = self.take_first()?;
+                self.free.push(slot);
+                return Some(DueRecord { at: key.at, slot });
+            }
+            self.release_second(second(first.at));
+        }
+        let due = self.releasing.pop_front()?;
+        self.free.push(due.slot);
+        Some(due)
+    }
+
+    /// The first waiting record.
+    fn first(&self) -> Option<SortKey> {
+        let in_order = self.in_order.front().map(|(key, _)| *key);
+        let out_of_order = self.out_of_order.peek().map(|Reverse((key, _))| *key);
+        match (in_order, out_of_order) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+
+    fn take_first(&mut self) -> Option<Waiting> {
+        let first = self.first()?;
+        let (key, slot) = match self.in_order.front() {
+            Some((key, _)) if *key == first => self.in_order.pop_front()?,
+            _ => self.out_of_order.pop()?.0,
         };
-        let (key, slot) = *first;
-        let n_held = self.in_order.len() + self.out_of_order.len();
-        if !is_at_end && self.latest.since(key.at) <= WINDOW && n_held < HELD_MAX {
-            return None;
-        }
-        if self.in_order.front().is_some_and(|first| first.0 == key) {
-            self.in_order.pop_front();
-        } else {
-            self.out_of_order.pop();
-        }
+        self.n_bytes -= self.slots[slot].n_bytes();
         self.last_released = Some(key);
-        self.free.push(slot);
-        let at = match &mut self.spread {
-            Some(spread) => spread.time_of(key.at, self.slots[slot].is_whole_second),
-            None => key.at,
-        };
-        Some(DueRecord { at, slot })
+        Some((key, slot))
+    }
+
+    /// Releases all waiting records of a second. Request n of m (from 0) without a fraction is placed n/m into it.
+    fn release_second(&mut self, second_released: u64) {
+        let mut released: Vec<Waiting> = Vec::new();
+        while self.first().is_some_and(|first| second(first.at) == second_released) {
+            released.extend(self.take_first());
+        }
+        let is_whole = |slot: usize| self.slots[slot].is_whole_second;
+        let n_all = released.iter().filter(|(_, slot)| is_whole(*slot)).count() as u64;
+        let mut n_before = 0;
+        let mut due: Vec<_> = released
+            .into_iter()
+            .map(|(key, slot)| {
+                let mut at = key.at;
+                if is_whole(slot) {
+                    at = at + Micros::new(n_before * 1_000_000 / n_all);
+                    n_before += 1;
+                }
+                DueRecord { at, slot }
+            })
+            .collect();
+        due.sort_by_key(|due| due.at); // stable: records of one time keep their order
+        self.releasing.extend(due);
     }
 
     /// A released record. It is there until the next one is stored.
     pub(crate) fn record(&self, due: DueRecord) -> Record<'_> {
         self.slots[due.slot].record()
-    }
-}
-
-impl Spread {
-    /// Replay time of a released request: request n of m (from 0) is placed n/m into its second.
-    fn time_of(&mut self, at: Timestamp, is_whole_second: bool) -> Timestamp {
-        let mut spread_at = at;
-        if is_whole_second {
-            if self.releasing.0 != second(at) || self.releasing.1 >= self.releasing.2 {
-                self.releasing = (second(at), 0, self.n_waiting.remove(&second(at)).unwrap_or(1));
-            }
-            let (_, n_before, n_all) = &mut self.releasing;
-            spread_at = at + Micros::new(*n_before * 1_000_000 / *n_all);
-            *n_before += 1;
-        }
-        self.released_at = self.released_at.max(spread_at);
-        self.released_at
     }
 }
 
@@ -201,7 +220,7 @@ mod tests {
         while let Some(due) = reorder.pop(true) {
             times.push(due.at.as_micros() - 5_000_000);
         }
-        assert_eq!(times, [0, 250_000, 500_000, 750_000, 750_000, 1_000_000]);
+        assert_eq!(times, [0, 250_000, 500_000, 700_000, 750_000, 1_000_000]);
     }
 
     #[test]

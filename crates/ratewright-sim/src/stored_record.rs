@@ -39,10 +39,19 @@ pub(crate) struct StoredRecord {
     is_denied: Option<bool>,
 }
 
+/// The size of a buffer that is kept for the next record, in bytes.
+const TEXT_KEPT: usize = 1_024;
+
 const N_STRINGS: usize = 7;
 const ABSENT: u32 = u32::MAX;
 
 impl StoredRecord {
+    /// Its size in bytes.
+    pub(crate) fn n_bytes(&self) -> usize {
+        let attributes = self.attributes.iter().map(|(name, value)| size_of_val(name) + value.len());
+        size_of::<Self>() + self.text.len() + attributes.sum::<usize>()
+    }
+
     /// Copies a record into this one.
     pub(crate) fn fill(&mut self, record: &Record<'_>, needed: &NeededAttributes) {
         (self.at, self.is_whole_second) = (record.at, record.is_whole_second);
@@ -60,6 +69,7 @@ impl StoredRecord {
             policy,
         ];
         self.text.clear();
+        self.text.shrink_to(TEXT_KEPT);
         for (end, text) in self.ends.iter_mut().zip(texts) {
             *end = match text {
                 Some(text) => {
