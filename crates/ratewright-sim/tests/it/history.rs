@@ -172,3 +172,16 @@ fn what_the_log_lacks_is_reported_and_not_guessed() {
         .collect();
     assert_eq!(shown, [(false, 0, 1), (true, 0, 0), (true, 3, 0)]);
 }
+
+/// Every request has a method: it is mapped, not assumed to be absent.
+#[test]
+fn a_missing_method_is_to_be_mapped() {
+    let file = "policies: [{name: posts, by: ip, when: {method: POST}, quota: {rate: 1/h}}]";
+    let format = Format::Json("time=t,ip=i".parse().unwrap());
+    let report =
+        simulate(file, vec![log("log", format, "{\"t\":1770710411,\"i\":\"192.0.2.1\"}\n".to_owned())]);
+    assert_eq!(
+        report.policies[0].notes,
+        ["the log does not record method; map it with --fields method=NAME"]
+    );
+}

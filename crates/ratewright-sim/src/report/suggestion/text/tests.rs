@@ -140,3 +140,11 @@ proptest! {
         prop_assert!(!suggestion.to_text().chars().any(|c| c.is_control() && c != '\n'));
     }
 }
+
+#[test]
+fn one_bucket_for_all_requests_has_no_clients() {
+    let text = Suggestion { by: Vec::new(), ..suggestion() }.to_text();
+    let summary = text.lines().find(|line| line.ends_with("UTC")).unwrap();
+    expect!["412,000 requests (one bucket for all requests), 2026-02-10 00:00:00 to 23:59:59 UTC"]
+        .assert_eq(summary);
+}
