@@ -276,6 +276,14 @@ impl Format {
 }
 
 impl Parser {
+    /// The fields that the header line of a log in CSV lacks, and its columns, once it was read.
+    pub(crate) fn missing_columns(&self) -> Option<(Vec<&str>, String)> {
+        match &self.kind {
+            ParserKind::Csv(parser) => parser.missing_columns(),
+            ParserKind::Combined(_) | ParserKind::Envoy | ParserKind::Alb | ParserKind::Json(_) => None,
+        }
+    }
+
     /// Parses a line, without its line feed. A carriage return at its end is ignored.
     ///
     /// # Errors

@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Read};
 
 use ratewright_core::Timestamp;
+use ratewright_core::query::AttributeName;
 
 use crate::decompress::decompress;
 use crate::format::{Format, Line, Parser};
@@ -21,6 +22,7 @@ use crate::lines::{Lines, RawLine};
 use crate::record::Record;
 use crate::reorder_buffer::{DueRecord, ReorderBuffer, SortKey};
 use crate::report::{LogReport, UnreadableLine};
+use crate::stored_record::NeededAttributes;
 
 /// More logs than this are not all kept open.
 const OPEN_MAX: usize = 32;
@@ -76,6 +78,16 @@ pub enum LogError {
         /// Why.
         error: io::Error,
     },
+    /// The header line of a log in CSV lacks columns of the field map.
+    #[error("{log}: no column {missing} in the header line; it has {columns}")]
+    Columns {
+        /// The log.
+        log: String,
+        /// The columns that it lacks.
+        missing: String,
+        /// The columns that it has.
+        columns: String,
+    },
     /// The format is not given, and was not recognised.
     #[error(
         "format not recognised: {log}; set --format ({names}); json and csv also need --fields",
@@ -105,11 +117,20 @@ pub(crate) struct LineCounts {
 }
 
 /// A log, and how far it has been read.
+/// A format, and the attributes that requests in the first lines of its logs have.
+#[derive(Debug)]
+pub(crate) struct RecordedFormat {
+    pub(crate) format: Format,
+    pub(crate) seen: Vec<AttributeName<String>>,
+}
+
 struct LogCursor {
     log: Log,
     format: Format,
     state: LogState,
     report: LogReport,
+    /// The attributes that requests in its first lines have.
+    seen: Vec<AttributeName<String>>,
     /// Its first unreadable lines.
     unreadable: Vec<UnreadableLine>,
 }
@@ -161,10 +182,14 @@ impl Logs {
         Ok(all)
     }
 
-    /// The formats of all logs, each once.
-    pub(crate) fn formats(&self) -> Vec<&Format> {
-        let by_name: BTreeMap<_, _> = self.logs.iter().map(|log| (log.format.name(), &log.format)).collect();
-        by_name.into_values().collect()
+    /// The formats of all logs, each once, with the attributes that their first lines have.
+    pub(crate) fn formats(&self) -> Vec<RecordedFormat> {
+        let mut formats: BTreeMap<&str, RecordedFormat> = BTreeMap::new();
+        for log in &self.logs {
+            let new = || RecordedFormat { format: log.format.clone(), seen: Vec::new() };
+            formats.entry(log.format.name()).or_insert_with(new).seen.extend(log.seen.iter().cloned());
+        }
+        formats.into_values().collect()
     }
 
     /// True if requests were so frequent that lines could not be sorted within a whole minute.
@@ -193,8 +218,17 @@ impl Logs {
         let report =
             LogReport { log: name.clone(), format: format.name().to_owned(), ..LogReport::default() };
         let parser = format.parser();
+        let mut header = format.parser();
+        if let Some(line) = start.split(|byte| *byte == b'\n').find(|line| !line.trim_ascii().is_empty())
+            && header.parse(line).is_err()
+            && let Some((missing, columns)) = header.missing_columns()
+        {
+            return Err(LogError::Columns { log: name, missing: missing.join(", "), columns });
+        }
         let close_after_first = close_after_first && log.is_reopenable;
-        let mut cursor = LogCursor { log, format, state: LogState::Ended, report, unreadable: Vec::new() };
+        let seen = seen_in(&format, &start, self.reorder.needed());
+        let mut cursor =
+            LogCursor { log, format, state: LogState::Ended, report, seen, unreadable: Vec::new() };
         let mut counts = LineCounts::default();
         let next = cursor.advance(lines, parser, &mut self.reorder, &mut counts);
         match next {
@@ -265,6 +299,20 @@ impl Logs {
         report.unreadable.truncate(SHOWN_MAX);
         report
     }
+}
+
+/// The needed attributes that requests in the first lines of a log have.
+fn seen_in(format: &Format, start: &[u8], needed: &NeededAttributes) -> Vec<AttributeName<String>> {
+    let mut parser = format.parser();
+    let mut seen: Vec<AttributeName<String>> = Vec::new();
+    for line in start.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+        if let Ok(Line::Request(record)) = parser.parse(line) {
+            let new = needed.found_in(&record).filter(|name| !seen.contains(name)).cloned();
+            let new: Vec<_> = new.collect();
+            seen.extend(new);
+        }
+    }
+    seen
 }
 
 impl LogCursor {

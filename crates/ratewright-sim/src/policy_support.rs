@@ -5,20 +5,24 @@
 use std::collections::BTreeSet;
 
 use ratewright_core::Policies;
-use ratewright_core::policy::{Condition, Cost, Mode, Part, Policy, PolicyError, Selector};
+use ratewright_core::policy::{Condition, Cost, Limit, Mode, Part, Policy, PolicyError, Selector};
 use ratewright_core::query::AttributeName;
+use ratewright_core::quota::{Algorithm, Leak};
 
 use crate::format::Format;
+use crate::logs::RecordedFormat;
+use crate::replay::Routes;
 
 /// The attributes that the logs of a simulation record.
-#[derive(Debug)]
 pub(crate) struct RecordedAttributes<'a> {
     /// The formats of the logs.
-    pub(crate) formats: Vec<&'a Format>,
-    /// Attributes that no request has: the user says so.
+    pub(crate) formats: Vec<RecordedFormat>,
+    /// Attributes that no request has, unless the log records it: the user says so.
     pub(crate) absent: &'a [AttributeName<String>],
-    /// True if routes are found by the policy file's own routes.
-    pub(crate) has_routes: bool,
+    /// The gateway's routes.
+    pub(crate) routes: Option<&'a dyn Routes>,
+    /// True if the gateway delays requests that must wait.
+    pub(crate) can_wait: bool,
 }
 
 /// The policies as they are simulated.
@@ -43,8 +47,8 @@ impl RecordedAttributes<'_> {
     /// True if every log records the attribute, or no request has it.
     fn have(&self, name: &AttributeName<String>) -> bool {
         self.absent.contains(name)
-            || (*name == AttributeName::Route && self.has_routes)
-            || self.formats.iter().all(|format| format.has(name))
+            || (*name == AttributeName::Route && self.routes.is_some())
+            || self.formats.iter().all(|recorded| recorded.format.has(name) && recorded.shows(name))
     }
 
     /// What a policy needs and the logs do not record.
@@ -64,7 +68,7 @@ impl RecordedAttributes<'_> {
         let names = names.chain(conditions.flat_map(Condition::attributes)).chain(cost);
         let mut lacking: BTreeSet<_> =
             names.filter(|name| !self.have(name)).map(ToString::to_string).collect();
-        let have = |has: fn(&Format) -> bool| self.formats.iter().all(|format| has(format));
+        let have = |has: fn(&Format) -> bool| self.formats.iter().all(|recorded| has(&recorded.format));
         if *policy.cost() == Cost::RequestBytes && !have(Format::has_request_bytes) {
             lacking.insert("the size of the request body".to_owned());
         }
@@ -82,9 +86,28 @@ impl RecordedAttributes<'_> {
         if *policy.selector() == Selector::Named && !is_routed {
             return Some("applies only to requests that name it, and no route does".to_owned());
         }
+        if self.routes.is_some_and(Routes::match_hosts) && !self.have(&AttributeName::Host) {
+            let problem = "routes match by host, which the log does not record; \
+                 if requests never have host, add --assume-absent host";
+            return Some(problem.to_owned());
+        }
         let lacking: Vec<_> = self.missing_for(policy).into_iter().collect();
         (!lacking.is_empty()).then(|| {
-            let mut text = format!("the log does not record {}", lacking.join(", "));
+            let is_unseen = |name: &&String| {
+                let name = AttributeName::parse(name);
+                name.is_some_and(|name| self.formats.iter().all(|recorded| recorded.format.has(&name)))
+            };
+            let (unseen, unrecorded): (Vec<&String>, Vec<&String>) = lacking.iter().partition(is_unseen);
+            let list =
+                |names: &[&String]| names.iter().map(|name| name.as_str()).collect::<Vec<_>>().join(", ");
+            let mut texts = Vec::new();
+            if !unrecorded.is_empty() {
+                texts.push(format!("the log does not record {}", list(&unrecorded)));
+            }
+            if !unseen.is_empty() {
+                texts.push(format!("no request in the first lines of the log has {}", list(&unseen)));
+            }
+            let mut text = texts.join(", and ");
             // Every request has a method and a path, and logs without them have a field map.
             for name in lacking.iter().filter(|name| matches!(name.as_str(), "method" | "path")) {
                 text.push_str(&format!("; map it with --fields {name}=NAME"));
@@ -94,7 +117,12 @@ impl RecordedAttributes<'_> {
                     .is_some_and(|name| !matches!(name, AttributeName::Method | AttributeName::Path))
             };
             if let Some(name) = lacking.iter().find(may_be_absent) {
-                text.push_str(&format!("; if requests never have {name}, add --assume-absent {name}"));
+                let condition = if unseen.contains(&name) {
+                    "if requests without it in the log really have none".to_owned()
+                } else {
+                    format!("if requests never have {name}")
+                };
+                text.push_str(&format!("; {condition}, add --assume-absent {name}"));
             }
             text
         })
@@ -126,6 +154,13 @@ impl RecordedAttributes<'_> {
                     first.join(", ")
                 ));
             }
+            let waits = |limit: &Limit| limit.quota().algorithm() == Algorithm::LeakyBucket(Leak::Queue);
+            if obstacle.is_none() && !self.can_wait && policy.limits().iter().any(waits) {
+                texts.push(
+                    "requests that would have to wait count as denied: the file has no gateway routes"
+                        .to_owned(),
+                );
+            }
             if obstacle.is_some() && mode != Mode::Off && policy.group().is_some() {
                 left_out.push((group.to_owned(), policy.name().to_owned()));
             }
@@ -143,5 +178,21 @@ impl RecordedAttributes<'_> {
         });
         let policies = Policies::new(simulated)?.with_exempt(policies.exempt().to_vec());
         Ok(SimulatedPolicies { policies, notes, general: general.into_iter().collect() })
+    }
+}
+
+impl RecordedFormat {
+    /// True unless requests may lack the attribute, and those in the first lines all do: then the log may not record it at all. nginx
+    /// writes no users of tokens, and Traefik and Caddy leave out headers. With a field map, the user knows what is recorded.
+    fn shows(&self, name: &AttributeName<String>) -> bool {
+        let is_mapped = matches!(self.format, Format::Json(_) | Format::Csv(_));
+        let is_optional = matches!(
+            name,
+            AttributeName::User
+                | AttributeName::Header(_)
+                | AttributeName::Cookie(_)
+                | AttributeName::Claim(_)
+        );
+        is_mapped || !is_optional || self.seen.contains(name)
     }
 }

@@ -77,6 +77,11 @@ impl ReorderBuffer {
         self.was_full
     }
 
+    /// The attributes that are kept.
+    pub(crate) fn needed(&self) -> &NeededAttributes {
+        &self.needed
+    }
+
     /// Frees a slot.
     pub(crate) fn free(&mut self, slot: usize) {
         self.free.push(slot);
@@ -221,6 +226,23 @@ mod tests {
             times.push(due.at.as_micros() - 5_000_000);
         }
         assert_eq!(times, [0, 250_000, 500_000, 700_000, 750_000, 1_000_000]);
+    }
+
+    /// 64 KiB of path in each line of a second: a small compressed file could take all memory.
+    #[test]
+    fn the_size_of_waiting_records_is_bounded() {
+        let mut reorder = ReorderBuffer::default();
+        let target = "x".repeat(60_000);
+        let mut n_released = 0;
+        for line in 0..5_000 {
+            let slot = reorder.store(&Record { target: target.as_str().into(), ..Record::default() });
+            assert!(reorder.push(SortKey { at: Timestamp::default(), log: 0, line }, slot));
+            while reorder.pop(false).is_some() {
+                n_released += 1;
+            }
+        }
+        assert!((3_000..4_000).contains(&n_released), "{n_released}");
+        assert!(reorder.slots.len() < 2_000 && reorder.n_bytes <= BYTES_MAX && reorder.was_full());
     }
 
     #[test]

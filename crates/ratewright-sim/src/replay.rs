@@ -58,6 +58,9 @@ pub trait Routes {
 
     /// True if a route lists this policy.
     fn lists(&self, policy: &str) -> bool;
+
+    /// True if a route is only for some hosts.
+    fn match_hosts(&self) -> bool;
 }
 
 /// Replaces a value that may be a secret.
@@ -80,7 +83,9 @@ pub(crate) struct Replay {
 pub(crate) enum ReplayOutcome {
     Allowed,
     Denied,
-    /// It is allowed because no policy applies: it is exempt, or not covered.
+    /// It is allowed because it is exempt.
+    Exempt,
+    /// It is allowed because no policy covers it.
     NoPolicy,
     /// The gateway rejects it before it asks the limiter: there is no route, or its path is ambiguous.
     Rejected,
@@ -150,8 +155,9 @@ impl Replay {
         };
         let mut decision = ready(self.limiter.decide(&query));
         let outcome = match decision.verdict() {
-            Verdict::Allow if decision.standings().next().is_none() => ReplayOutcome::NoPolicy,
-            Verdict::Allow => ReplayOutcome::Allowed,
+            Verdict::Allow if decision.standings().next().is_some() => ReplayOutcome::Allowed,
+            Verdict::Allow if is_exempt(&self.policies, &query) => ReplayOutcome::Exempt,
+            Verdict::Allow => ReplayOutcome::NoPolicy,
             Verdict::Deny => ReplayOutcome::Denied,
         };
         if let Some(all_counts) = all_counts {
@@ -215,6 +221,11 @@ impl AllPolicyCounts {
             counts.count(at, outcome, client, || client_name(&key, address, conceal), request);
         }
     }
+}
+
+/// True if a request that no policy covers is exempt.
+pub(crate) fn is_exempt(policies: &Policies, query: &Query<'_>) -> bool {
+    policies.exempt().iter().any(|condition| condition.holds(query))
 }
 
 /// The client of a key: its values, or the address if the policy counts all requests together.

@@ -69,6 +69,9 @@ pub enum SimulateError {
     /// The temporary file cannot be written or read.
     #[error("cannot use the temporary file: {0}")]
     TemporaryFile(#[from] std::io::Error),
+    /// The logs do not record what a policy needs.
+    #[error("{0}")]
+    NotRecorded(String),
     /// The engine does not confirm what the search found.
     #[error("suggested rate {rate} failed its replay check; please report this bug")]
     NotConfirmed {
@@ -82,6 +85,7 @@ struct Totals {
     n_requests: u64,
     n_allowed: u64,
     n_denied: u64,
+    n_exempt: u64,
     n_without_policy: u64,
     n_rejected: u64,
     n_without_address: u64,
@@ -102,6 +106,8 @@ struct Comparison {
     report: ComparisonReport,
     newly_denied: ClientCounts,
     newly_allowed: ClientCounts,
+    /// What of the other file was not simulated.
+    notes: Vec<String>,
 }
 
 /// Replays logs against a policy file, and compares it with another one. `progress` is called every 8,192
@@ -145,6 +151,7 @@ pub fn simulate(
         }
     }
     progress(logs.n_lines());
+    let was_full = logs.was_full();
     let LogsReport { logs, counts, unreadable } = logs.report();
     let policies = replay.policies().iter().zip(&all_counts.policies).zip(notes);
     let mut report = Report {
@@ -155,16 +162,19 @@ pub fn simulate(
         unreadable_lines: unreadable,
         logs,
         policies: policies.map(|((policy, counts), notes)| counts.report(policy, notes)).collect(),
+        notes: comparison.iter().flat_map(|comparison| &comparison.notes).cloned().chain(general).collect(),
         against: comparison.map(Comparison::report),
-        notes: general,
         ..Report::default()
     };
-    totals.add_to(&mut report, settings, replay.n_evicted());
+    for policy in &mut report.policies {
+        policy.timeline.align(&totals.timeline.report());
+    }
+    totals.add_to(&mut report, settings, replay.n_evicted(), was_full);
     Ok(report)
 }
 
 /// The policies of a file that the logs allow us to simulate.
-fn select_policies(
+pub(crate) fn select_policies(
     file: &SimulatedFile,
     logs: &Logs,
     settings: &SimulationSettings,
@@ -172,7 +182,8 @@ fn select_policies(
     let recorded = RecordedAttributes {
         formats: logs.formats(),
         absent: &settings.assume_absent,
-        has_routes: file.routes.is_some(),
+        routes: file.routes.as_deref(),
+        can_wait: !file.patience.is_zero(),
     };
     let is_routed = |name: &str| file.routes.as_ref().is_some_and(|routes| routes.lists(name));
     recorded.select_policies(&file.policies, &settings.enforce, is_routed)
@@ -184,6 +195,7 @@ impl Totals {
             n_requests: 0,
             n_allowed: 0,
             n_denied: 0,
+            n_exempt: 0,
             n_without_policy: 0,
             n_rejected: 0,
             n_without_address: 0,
@@ -212,6 +224,7 @@ impl Totals {
         self.n_requests += 1;
         self.n_denied += u64::from(is_denied);
         self.n_allowed += u64::from(!is_denied);
+        self.n_exempt += u64::from(outcome == ReplayOutcome::Exempt);
         self.n_without_policy += u64::from(outcome == ReplayOutcome::NoPolicy);
         self.n_rejected += u64::from(outcome == ReplayOutcome::Rejected);
         self.n_status_429 += u64::from(record.status == Some(429));
@@ -255,7 +268,7 @@ impl Totals {
     }
 
     /// Adds the totals, and the caveats that apply to them.
-    fn add_to(self, report: &mut Report, settings: &SimulationSettings, n_evicted: u64) {
+    fn add_to(self, report: &mut Report, settings: &SimulationSettings, n_evicted: u64, was_full: bool) {
         report.period = self.period;
         (report.requests, report.allowed, report.denied) = (self.n_requests, self.n_allowed, self.n_denied);
         report.clients = self.clients.len() as u64;
@@ -267,12 +280,12 @@ impl Totals {
             notes,
             &report.logs,
             report.requests == 0 && report.lines_without_request > 0,
-            report.out_of_order,
+            (report.out_of_order, was_full),
             self.has_whole_seconds && !settings.spread_whole_seconds,
         );
+        notes.extend(exempt_note(self.n_exempt));
         if self.n_without_policy > 0 {
-            let n = grouped(self.n_without_policy);
-            notes.push(format!("{n} requests match no policy or are exempt (section exempt)"));
+            notes.push(format!("{} requests match no policy", grouped(self.n_without_policy)));
         }
         if self.n_rejected > 0 {
             notes.push(format!(
@@ -302,12 +315,18 @@ impl Totals {
     }
 }
 
+/// The note on exempt requests, if there are some.
+pub(crate) fn exempt_note(n_exempt: u64) -> Option<String> {
+    let text = "requests are exempt, so no policy counts them (section exempt; by default static files, health checks and OPTIONS)";
+    (n_exempt > 0).then(|| format!("{} {text}", grouped(n_exempt)))
+}
+
 /// Adds the notes on reading the logs, which all reports have.
 pub(crate) fn add_log_notes(
     notes: &mut Vec<String>,
     logs: &[LogReport],
     has_no_requests: bool,
-    n_out_of_order: u64,
+    (n_out_of_order, was_full): (u64, bool),
     has_whole_seconds: bool,
 ) {
     for log in logs {
@@ -320,9 +339,10 @@ pub(crate) fn add_log_notes(
     }
     if n_out_of_order > 0 {
         notes.push(format!(
-            "{} requests were not replayed: more than a minute out of order; pass the logs as separate arguments, or \
-             sort the log by time",
-            grouped(n_out_of_order)
+            "{} requests were not replayed: more than {} out of order; pass the logs as separate arguments, or sort the \
+             log by time",
+            grouped(n_out_of_order),
+            if was_full { "some 300,000 requests" } else { "a minute" }
         ));
     }
     if has_whole_seconds {
@@ -343,6 +363,12 @@ struct AddressClient {
 impl Comparison {
     fn new(file: SimulatedFile, selected: SimulatedPolicies, n_top: usize) -> Self {
         let report = ComparisonReport { file: file.name.clone(), ..ComparisonReport::default() };
+        let left_out = selected.policies.iter().zip(&selected.notes).filter(|(_, notes)| !notes.is_simulated);
+        let left_out = left_out.map(|(policy, notes)| {
+            format!("{}: policy {} was not simulated: {}", file.name, policy.name(), notes.texts.join("; "))
+        });
+        let notes =
+            left_out.chain(selected.general.iter().map(|note| format!("{}: {note}", file.name))).collect();
         let SimulatedPolicies { policies, .. } = selected;
         let replay = Replay::new(file, policies);
         Self {
@@ -350,6 +376,7 @@ impl Comparison {
             report,
             newly_denied: ClientCounts::new(n_top),
             newly_allowed: ClientCounts::new(n_top),
+            notes,
         }
     }
 

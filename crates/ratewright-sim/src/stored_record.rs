@@ -17,6 +17,17 @@ pub(crate) struct NeededAttributes {
 }
 
 impl NeededAttributes {
+    /// Those of them that a record has, of the attributes that requests may lack: the user, headers, cookies and claims.
+    pub(crate) fn found_in<'s>(
+        &'s self,
+        record: &'s Record<'_>,
+    ) -> impl Iterator<Item = &'s AttributeName<String>> {
+        self.attributes.iter().filter(|name| {
+            let is_user = **name == AttributeName::User && record.user.is_some();
+            is_user || record.attributes.iter().any(|(known, _)| name.is(known))
+        })
+    }
+
     /// What policies with these needs read.
     pub(crate) fn new<'a>(needs: impl IntoIterator<Item = &'a AttributeName<String>>) -> Self {
         Self { attributes: needs.into_iter().cloned().collect() }

@@ -28,12 +28,15 @@ pub use share::DeniedShare;
 
 use crate::clients::ClientCounts;
 use crate::logs::{Log, Logs, LogsReport};
+use crate::policy_support::SimulatedPolicies;
 use crate::record_facts;
 use crate::reorder_buffer::ReorderBuffer;
-use crate::replay::{SimulatedFile, client_id, client_name};
+use crate::replay::{SimulatedFile, client_id, client_name, is_exempt};
 use crate::report::number::grouped;
 use crate::report::{BurstSuggestion, CurvePoint, DeniedClient, Period, Suggestion};
-use crate::simulate::{PROGRESS_EVERY, SimulateError, SimulationSettings, add_log_notes};
+use crate::simulate::{
+    PROGRESS_EVERY, SimulateError, SimulationSettings, add_log_notes, exempt_note, select_policies,
+};
 use crate::stored_record::NeededAttributes;
 use candidate_rates::{Candidate, candidate_rates};
 use event_file::{EventReader, EventWriter};
@@ -83,6 +86,10 @@ pub fn suggest(
         settings.spread_whole_seconds,
     );
     let mut logs = Logs::open(logs, reorder, settings.n_bytes_max)?;
+    let SimulatedPolicies { notes, .. } = select_policies(file, &logs, settings)?;
+    if let Some(obstacle) = notes.into_iter().find(|notes| !notes.is_simulated) {
+        return Err(SimulateError::NotRecorded(obstacle.texts.join("; ")));
+    }
     let mut writer = EventWriter::new(event_file);
     let mut suggestion = Suggestion {
         of: match options.of {
@@ -93,7 +100,7 @@ pub fn suggest(
         ..Suggestion::default()
     };
     let mut has_whole_seconds = false;
-    let mut n_other = 0_u64;
+    let mut left_out = LeftOut::default();
     let mut next_progress = PROGRESS_EVERY;
     loop {
         let n_lines = logs.n_lines();
@@ -106,11 +113,31 @@ pub fn suggest(
         let facts = record_facts::facts(&record, address, &file.identity, file.policies.needs());
         let attributes = facts.attributes();
         let query = Query { select: facts.select(&[]), address: facts.address, ..Query::new(&attributes) };
+        let is_rejected = facts.problem(&file.identity).is_some()
+            || file
+                .routes
+                .as_deref()
+                .is_some_and(|routes| record_facts::route(&record, &facts, routes, &file.identity).is_none());
+        if is_rejected {
+            left_out.n_rejected += 1;
+            continue;
+        }
         let mut charges = ratewright_core::store::Charges::new();
         file.policies.select(&query, &mut charges);
-        let Some(charge) = charges.first() else {
-            n_other += 1;
-            continue;
+        let charge = match &*charges {
+            [] if is_exempt(&file.policies, &query) => {
+                left_out.n_exempt += 1;
+                continue;
+            }
+            [] => {
+                left_out.n_others += 1;
+                continue;
+            }
+            [charge] => charge,
+            [_, ..] => {
+                left_out.n_ambiguous += 1;
+                continue;
+            }
         };
         has_whole_seconds |= record.is_whole_second;
         let address = query.values(&ratewright_core::query::AttributeName::<&str>::Ip).next();
@@ -127,6 +154,7 @@ pub fn suggest(
         period.to = period.to.max(due.at);
     }
     progress(logs.n_lines());
+    let was_full = logs.was_full();
     let LogsReport { logs, counts, unreadable } = logs.report();
     let mut events = writer.finish()?;
     (suggestion.requests, suggestion.clients) = (events.n_events(), events.n_clients() as u64);
@@ -144,19 +172,45 @@ pub fn suggest(
             suggestion.bursts.push(found);
         }
     }
-    add_notes(&mut suggestion, n_other, has_whole_seconds && !settings.spread_whole_seconds);
+    let notes = &mut suggestion.notes;
+    let has_no_requests =
+        suggestion.requests == 0 && left_out.n_all() == 0 && suggestion.lines_without_request > 0;
+    let has_whole_seconds = has_whole_seconds && !settings.spread_whole_seconds;
+    let out_of_order = (suggestion.out_of_order, was_full);
+    add_log_notes(notes, &suggestion.logs, has_no_requests, out_of_order, has_whole_seconds);
+    left_out.add_to(notes);
     Ok(suggestion)
 }
 
-fn add_notes(suggestion: &mut Suggestion, n_other: u64, has_whole_seconds: bool) {
-    let notes = &mut suggestion.notes;
-    let has_no_requests = suggestion.requests == 0 && n_other == 0 && suggestion.lines_without_request > 0;
-    add_log_notes(notes, &suggestion.logs, has_no_requests, suggestion.out_of_order, has_whole_seconds);
-    if n_other > 0 {
-        notes.push(format!(
-            "{} requests were not counted: they do not match --path or --method, are exempt, or lack a --by attribute",
-            grouped(n_other)
-        ));
+/// Requests that the policy does not count.
+#[derive(Default)]
+struct LeftOut {
+    n_exempt: u64,
+    n_rejected: u64,
+    /// Requests with several values of an attribute that the policy counts by.
+    n_ambiguous: u64,
+    n_others: u64,
+}
+
+impl LeftOut {
+    fn n_all(&self) -> u64 {
+        self.n_exempt + self.n_rejected + self.n_ambiguous + self.n_others
+    }
+
+    fn add_to(&self, notes: &mut Vec<String>) {
+        notes.extend(exempt_note(self.n_exempt));
+        for (n, reason) in [
+            (self.n_others, "they do not match --path or --method, or lack a --by attribute"),
+            (
+                self.n_rejected,
+                "the gateway would reject them before rate limiting: no route, or ambiguous path",
+            ),
+            (self.n_ambiguous, "they have several values of a --by attribute, and would count under each"),
+        ] {
+            if n > 0 {
+                notes.push(format!("{} requests were not counted: {reason}", grouped(n)));
+            }
+        }
     }
 }
 

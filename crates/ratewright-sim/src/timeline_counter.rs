@@ -89,6 +89,28 @@ impl TimelineCounter {
     }
 }
 
+impl Timeline {
+    /// The same counts over the intervals of another timeline, which covers this one: so that charts have the same axis.
+    pub(crate) fn align(&mut self, whole: &Self) {
+        let Some(start) = whole.from.map(|from| from.as_micros() / 1_000_000) else { return };
+        let own_start = self.from.map_or(start, |from| from.as_micros() / 1_000_000);
+        let merge = |counts: &[u64]| {
+            let mut merged = vec![0; whole.allowed.len()];
+            for (n, count) in (0u64..).zip(counts) {
+                let second = own_start + n * self.interval_seconds;
+                let index = second.saturating_sub(start) / whole.interval_seconds.max(1);
+                let last = merged.len().saturating_sub(1);
+                if let Some(interval) = merged.get_mut(usize::try_from(index).unwrap_or(last).min(last)) {
+                    *interval += count;
+                }
+            }
+            merged
+        };
+        let (allowed, denied) = (merge(&self.allowed), merge(&self.denied));
+        *self = Self { from: whole.from, interval_seconds: whole.interval_seconds, allowed, denied };
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -115,6 +137,34 @@ mod tests {
                 (if at % 3 == 0 { &mut denied } else { &mut allowed })[index] += 1;
             }
             prop_assert_eq!((timeline.allowed, timeline.denied), (allowed, denied));
+        }
+    }
+
+    proptest! {
+        /// A timeline of some of the requests, over the intervals of all of them.
+        #[test]
+        fn aligned_counts_are_in_the_intervals_of_the_whole(
+            steps in prop::collection::vec((prop_oneof![0u64..5, 0u64..100_000], any::<bool>()), 1..100),
+        ) {
+            let (mut whole, mut some) = (TimelineCounter::default(), TimelineCounter::default());
+            let mut now = 1_700_000_000;
+            let mut times = Vec::new();
+            for (step, is_counted) in steps {
+                now += step;
+                whole.count(Timestamp::from_micros(now * 1_000_000), false);
+                if is_counted {
+                    some.count(Timestamp::from_micros(now * 1_000_000), true);
+                    times.push(now);
+                }
+            }
+            let (whole, mut some) = (whole.report(), some.report());
+            some.align(&whole);
+            let from = whole.from.unwrap().as_micros() / 1_000_000;
+            let mut expected = vec![0; whole.allowed.len()];
+            for at in times {
+                expected[usize::try_from((at - from) / whole.interval_seconds).unwrap()] += 1;
+            }
+            prop_assert_eq!((some.from, some.interval_seconds, some.denied), (whole.from, whole.interval_seconds, expected));
         }
     }
 

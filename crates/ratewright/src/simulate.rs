@@ -1,42 +1,73 @@
 //! `ratewright simulate`: who would have been denied, according to access logs.
 
-use std::path::Path;
+use std::fs::{File, Permissions};
+use std::io::{Read as _, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use anyhow::{Context as _, ensure};
 use http::Method;
 use ratewright_core::policy::{Policy, Selector};
 use ratewright_core::{Micros, Policies};
 use ratewright_gateway::RouteTable;
 use ratewright_gateway::route::RouteLookup;
+use ratewright_sim::report::LogReport;
 use ratewright_sim::{Report, Routes, SimulatedFile, SimulationSettings};
 use ratewright_tower::RequestReader;
+use tempfile::NamedTempFile;
 
 use crate::cli::{LogArgs, SimulateArgs};
 use crate::config::{Config, ConfigError, Source};
 use crate::log_files::LogFiles;
+use crate::text_table::terminal_safe;
 
 /// Simulates a policy file, and prints the report.
 pub(crate) fn simulate(args: &SimulateArgs) -> ExitCode {
     match run(args) {
         Ok(report) => {
-            let is_complete = report.unreadable == 0
-                && report.out_of_order == 0
-                && report.logs.iter().all(|log| log.error.is_none());
+            let is_complete = report.unreadable == 0 && report.requests > 0;
+            let is_complete =
+                warn_of_lost_requests(report.requests, report.out_of_order, &report.logs) && is_complete;
             crate::print(&if args.json { to_json_text(&report) } else { report.to_text() });
             ExitCode::from(u8::from(!is_complete))
         }
-        Err(CommandError::Config(errors)) => crate::report_errors(&errors),
-        Err(CommandError::Other(error)) => {
-            eprintln!("error: {error:#}");
-            ExitCode::from(crate::EXIT_USAGE)
-        }
+        Err(error) => error.report(),
     }
+}
+
+/// Warns on standard error if a part of the logs was not replayed: a reader of a filtered report must see it too. Returns true if all was.
+pub(crate) fn warn_of_lost_requests(n_requests: u64, n_out_of_order: u64, logs: &[LogReport]) -> bool {
+    if n_out_of_order > 0 {
+        eprintln!(
+            "warning: {n_out_of_order} of {} requests were not replayed: they are out of order; pass the logs as separate \
+             arguments, or sort the log by time",
+            n_requests + n_out_of_order
+        );
+    }
+    let failed = logs.iter().filter_map(|log| Some((&log.log, log.error.as_ref()?)));
+    let failed: Vec<_> = failed.map(|(log, error)| terminal_safe(&format!("{log}: {error}"))).collect();
+    failed.iter().for_each(|failed| eprintln!("warning: log not fully read: {failed}"));
+    n_out_of_order == 0 && failed.is_empty()
 }
 
 /// Why a command that reads logs failed.
 pub(crate) enum CommandError {
     Config(Vec<ConfigError>),
     Other(anyhow::Error),
+}
+
+impl CommandError {
+    /// Prints it, and returns the exit status. Names of logs may have control characters.
+    pub(crate) fn report(self) -> ExitCode {
+        match self {
+            Self::Config(errors) => crate::report_errors(&errors),
+            Self::Other(error) => {
+                eprintln!("error: {}", terminal_safe(&format!("{error:#}")));
+                ExitCode::from(crate::EXIT_USAGE)
+            }
+        }
+    }
 }
 
 impl<E: Into<anyhow::Error>> From<E> for CommandError {
@@ -65,25 +96,68 @@ fn run(args: &SimulateArgs) -> Result<Report, CommandError> {
     }
     let against = match &args.against {
         Some(path) => {
-            let (against, _) = policy_file(path, args.profile.as_deref())?;
+            let (against, of_other) = policy_file(path, args.profile.as_deref())?;
+            notes.extend(of_other.into_iter().map(|note| format!("{}: {note}", path.display())));
             Some(against)
         }
+        None => None,
+    };
+    let page = match &args.html {
+        Some(path) => Some(HtmlPage::create(path, &args.logs.logs)?),
         None => None,
     };
     let LogFiles { logs, mut progress } = LogFiles::new(&args.logs)?;
     let mut settings = settings(&args.logs, args.top);
     settings.enforce.clone_from(&args.enforce);
-    settings.assume_absent.clone_from(&args.assume_absent);
     let report = ratewright_sim::simulate(file, against, logs, &settings, &mut |n| progress.show(n));
     progress.finish();
     let mut report = report?;
     report.notes.append(&mut notes);
-    if let Some(path) = &args.html {
+    if let Some(page) = page {
         let title = format!("Simulation of {}", args.config.display());
-        std::fs::write(path, report.to_html(&title))
-            .map_err(|error| anyhow::anyhow!("cannot write {}: {error}", path.display()))?;
+        page.write(&report.to_html(&title))?;
     }
     Ok(report)
+}
+
+/// The page that a report is written to. Until it is complete, it is a temporary file beside the page.
+struct HtmlPage {
+    path: PathBuf,
+    file: NamedTempFile,
+}
+
+impl HtmlPage {
+    /// Checks that the page can be written before logs are read for minutes. A file that is not a page is not replaced: `--html access.log`
+    /// is a mistake.
+    fn create(path: &Path, logs: &[PathBuf]) -> anyhow::Result<Self> {
+        let name = path.display();
+        let is_page = |start: &[u8]| start.to_ascii_lowercase().starts_with(b"<!doctype html");
+        match File::open(path) {
+            Ok(file) => {
+                let mut start = Vec::new();
+                file.take(64).read_to_end(&mut start).with_context(|| format!("cannot read {name}"))?;
+                let is_replaceable = start.is_empty() || is_page(&start);
+                let is_log = logs.iter().any(|log| log.canonicalize().ok() == path.canonicalize().ok());
+                ensure!(
+                    is_replaceable && !is_log,
+                    "--html: {name} exists and is not an HTML page; use another name"
+                );
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error).with_context(|| format!("--html: cannot replace {name}")),
+        }
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let file = tempfile::Builder::new().permissions(Permissions::from_mode(0o644)).tempfile_in(folder);
+        let file = file.with_context(|| format!("--html: cannot write {name}"))?;
+        Ok(Self { path: path.to_owned(), file })
+    }
+
+    fn write(mut self, text: &str) -> anyhow::Result<()> {
+        let context = || format!("cannot write {}", self.path.display());
+        self.file.write_all(text.as_bytes()).with_context(context)?;
+        self.file.persist(&self.path).with_context(context)?;
+        Ok(())
+    }
 }
 
 /// The settings that both commands have.
@@ -92,6 +166,7 @@ pub(crate) fn settings(logs: &LogArgs, top: u16) -> SimulationSettings {
     settings.n_top = usize::from(top);
     settings.spread_whole_seconds = logs.spread;
     settings.n_bytes_max = logs.max_size;
+    settings.assume_absent.clone_from(&logs.assume_absent);
     settings.conceal = ratewright_store::redis::digest_of;
     settings
 }
@@ -142,6 +217,10 @@ impl Routes for GatewayRoutes {
             RouteLookup::Route(route, _) => Some((&route.id, &route.policies)),
             RouteLookup::MethodNotAllowed(_) | RouteLookup::NoRoute => None,
         }
+    }
+
+    fn match_hosts(&self) -> bool {
+        self.0.iter().any(|(matched, _)| !matched.hosts.is_empty())
     }
 
     fn lists(&self, policy: &str) -> bool {

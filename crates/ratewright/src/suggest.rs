@@ -24,17 +24,15 @@ pub(crate) fn suggest(args: &SuggestArgs) -> ExitCode {
     match run(args) {
         Ok(suggestion) => {
             let is_complete = suggestion.unreadable == 0
-                && suggestion.out_of_order == 0
-                && suggestion.logs.iter().all(|log| log.error.is_none())
+                && !suggestion.bursts.is_empty()
                 && suggestion.bursts.iter().all(|burst| burst.rate.is_some());
+            let (n_requests, n_out_of_order) = (suggestion.requests, suggestion.out_of_order);
+            let is_complete =
+                simulate::warn_of_lost_requests(n_requests, n_out_of_order, &suggestion.logs) && is_complete;
             crate::print(&if args.json { simulate::to_json_text(&suggestion) } else { suggestion.to_text() });
             ExitCode::from(u8::from(!is_complete))
         }
-        Err(CommandError::Config(errors)) => crate::report_errors(&errors),
-        Err(CommandError::Other(error)) => {
-            eprintln!("error: {error:#}");
-            ExitCode::from(crate::EXIT_USAGE)
-        }
+        Err(error) => error.report(),
     }
 }
 
@@ -74,6 +72,7 @@ fn policy_file(args: &SuggestArgs) -> Result<SimulatedFile, CommandError> {
     if let Some(path) = &args.config {
         let (with_clients, _) = simulate::policy_file(path, None)?;
         file.identity = with_clients.identity;
+        file.routes = with_clients.routes;
         file.policies = file.policies.with_exempt(with_clients.policies.exempt().to_vec());
     }
     Ok(file)

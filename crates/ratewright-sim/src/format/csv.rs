@@ -54,8 +54,24 @@ impl CsvParser {
         }
     }
 
+    /// The names of fields that the header line lacks, and those that it has, once it was read.
+    pub(super) fn missing_columns(&self) -> Option<(Vec<&str>, String)> {
+        if !matches!(self.columns, Columns::Missing) {
+            return None;
+        }
+        let names: Vec<Cow<'_, str>> =
+            CsvValues { rest: Some(&self.header) }.filter_map(Result::ok).collect();
+        let is_missing = |name: &&str| {
+            !names.iter().any(|known| known.trim_ascii() == *name)
+                && column_number(name).is_none_or(|at| at >= names.len())
+        };
+        let missing = self.fields.iter().map(|(_, name)| name.as_str()).filter(is_missing).collect();
+        Some((missing, names.join(", ")))
+    }
+
     fn read_header(&mut self, line: &[u8]) -> Result<(), LineError> {
         self.columns = Columns::Missing;
+        self.header = line.to_vec();
         let names: Vec<Cow<'_, str>> = CsvValues { rest: Some(line) }.collect::<Result<_, _>>()?;
         let at = |name: &str| names.iter().position(|known| known.trim_ascii() == name);
         let numbers: Option<Vec<usize>> =
@@ -63,7 +79,6 @@ impl CsvParser {
         self.columns = numbers
             .filter(|numbers| numbers.iter().all(|at| *at < names.len()))
             .map_or(Columns::Missing, |numbers| Columns::of(&numbers));
-        self.header = line.to_vec();
         if matches!(self.columns, Columns::Missing) { Err(MISSING) } else { Ok(()) }
     }
 }

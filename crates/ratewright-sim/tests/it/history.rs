@@ -185,3 +185,31 @@ fn a_missing_method_is_to_be_mapped() {
         ["the log does not record method; map it with --fields method=NAME"]
     );
 }
+
+/// nginx writes a user only for Basic authentication: a policy by the user of a token must not look as if nobody had one.
+#[test]
+fn an_attribute_that_no_line_shows_is_not_taken_for_absent() {
+    let file = "policies: [{name: user, by: user, missing: deny, quota: {rate: 9/s}}, \
+        {name: either, by: {first_of: [user, ip]}, quota: {rate: 1/h}}, {name: agent, by: 'header:User-Agent', quota: {rate: 1/h}}]";
+    let line =
+        |user: &str| format!("192.0.2.1 - {user} [10/Feb/2026:08:20:11 +0000] \"GET / HTTP/1.1\" 200 1\n");
+    let simulated = |text: String, absent: &[&str]| {
+        let mut settings = SimulationSettings::default();
+        settings.assume_absent = absent.iter().map(|name| AttributeName::parse(name).unwrap()).collect();
+        let report = simulate_with(file, vec![log("access.log", Format::Combined, text)], &settings);
+        (report.denied, report.policies.iter().map(|policy| policy.is_simulated).collect::<Vec<_>>())
+    };
+    let anonymous = line("-").repeat(3);
+    assert_eq!(simulated(anonymous.clone(), &[]), (0, vec![false, false, false]));
+    assert_eq!(simulated(anonymous.clone(), &["user"]), (3, vec![true, true, false]));
+    assert_eq!(simulated(anonymous + &line("anna"), &[]), (3, vec![true, true, false]));
+}
+
+#[test]
+fn a_queue_without_a_gateway_is_noted() {
+    let file = "policies: [{name: q, by: ip, quota: {rate: 1/s, algorithm: leaky_bucket, leak: queue}}]";
+    let text: String =
+        (0..3).map(|n| json_line(1_700_000_000_000_000 + n, "192.0.2.1", "GET", "/", 200)).collect();
+    let report = simulate(file, vec![log("log", json_format(), text)]);
+    assert!(report.policies[0].notes[0].contains("would have to wait"), "{:?}", report.policies[0].notes);
+}

@@ -105,7 +105,7 @@ fn unreadable_lines_are_counted_and_the_first_are_shown() {
     let report = simulate(FILE, vec![log("access.log", json_format(), text)]);
     assert_eq!((report.lines, report.unreadable, report.requests), (4, 3, 1));
     let shown: Vec<_> = report.unreadable_lines.iter().map(|line| (line.line, line.text.len())).collect();
-    assert_eq!(shown, [(1, 13), (4, 200), (5, 17)]);
+    assert_eq!(shown, [(1, 13), (4, 80), (5, 17)]);
     assert!(!report.to_text().contains('\u{1b}'));
 }
 
@@ -177,4 +177,45 @@ fn decisions_of_the_log_are_compared_with_the_simulated_ones() {
         (6, 2, 1, 2)
     );
     assert_eq!(logged.first_difference.unwrap().request.at.as_micros() % 1_000_000, 0);
+}
+
+/// Both logs begin at one time with the same line: the rest of them decides which comes first.
+#[test]
+fn logs_that_begin_alike_have_one_order() {
+    let csv = |ip: &str| format!("t,ip\n1770711611,192.0.2.9\n{}", format!("1770711611,{ip}\n").repeat(10));
+    let format = || Format::named("csv", Some("time=t,ip=ip".parse().unwrap())).unwrap();
+    let simulated = |names: [&str; 2]| {
+        let logs = names.map(|ip| log(ip, format(), csv(ip)));
+        results(simulate("policies: [{name: all, quota: {rate: 1/h, burst: 12}}]", logs.into()))
+    };
+    assert_eq!(simulated(["192.0.2.1", "192.0.2.2"]), simulated(["192.0.2.2", "192.0.2.1"]));
+}
+
+#[test]
+fn a_missing_column_is_one_error() {
+    let format = Format::named("csv", Some("time=wen,ip=client".parse().unwrap())).unwrap();
+    let logs = vec![log("a.csv", format, "when,client,uri\n1770711611,192.0.2.1,/\n")];
+    let error =
+        ratewright_sim::simulate(policies(FILE), None, logs, &SimulationSettings::default(), &mut |_| {});
+    let text = error.expect_err("a column is missing").to_string();
+    assert_eq!(text, "a.csv: no column wen in the header line; it has when, client, uri");
+}
+
+#[test]
+fn policies_of_the_other_file_that_were_not_simulated_are_named() {
+    let other = "policies: [{name: key, by: 'header:X-Key', quota: {rate: 1/h}}, {name: off, mode: off, by: ip, quota: {rate: 1/h}}]";
+    let line = "192.0.2.1 - - [10/Feb/2026:08:20:11 +0000] \"GET / HTTP/1.1\" 200 1\n";
+    let logs = vec![log("access.log", Format::Combined, line)];
+    let report = ratewright_sim::simulate(
+        policies(FILE),
+        Some(policies(other)),
+        logs,
+        &SimulationSettings::default(),
+        &mut |_| {},
+    )
+    .unwrap();
+    for name in ["key", "off"] {
+        let note = format!("policy {name} was not simulated");
+        assert!(report.notes.iter().any(|other| other.contains(&note)), "{:?}", report.notes);
+    }
 }

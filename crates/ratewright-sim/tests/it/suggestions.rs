@@ -134,3 +134,23 @@ fn shares_are_exact_and_read_back() {
         assert!(bad.parse::<DeniedShare>().is_err(), "{bad}");
     }
 }
+
+/// A request that counts under two clients cannot be replayed under one: it is left out, and the note says so.
+#[test]
+fn a_request_with_several_values_is_left_out() {
+    let paths = ["/?t=a&t=b", "/?t=b", "/?t=b", "/?t=b"];
+    let text: String =
+        paths.iter().map(|path| json_line(1_700_000_000_000_000, "192.0.2.1", "GET", path, 200)).collect();
+    let suggestion = suggest(
+        &policies("policies: [{name: a, by: 'query:t', quota: {rate: 1/s}}]"),
+        vec![log("log", json_format(), text)],
+        &SuggestOptions::new(NonZeroU32::new(3).unwrap(), "0%".parse().unwrap()),
+        &SimulationSettings::default(),
+        Box::new(Cursor::new(Vec::new())),
+        &|_, _| String::new(),
+        &mut |_| {},
+    )
+    .unwrap();
+    assert_eq!(suggestion.requests, 3);
+    assert!(suggestion.notes.iter().any(|note| note.contains("several values")), "{:?}", suggestion.notes);
+}

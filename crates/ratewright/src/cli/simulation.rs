@@ -25,10 +25,6 @@ pub(crate) struct SimulateArgs {
     #[arg(long, value_name = "NAME")]
     pub(crate) enforce: Vec<String>,
 
-    /// Assume that no request has this attribute, for attributes that the log does not record, such as user or header:X-Api-Key; repeatable
-    #[arg(long, value_name = "ATTRIBUTE", value_parser = attribute)]
-    pub(crate) assume_absent: Vec<AttributeName<String>>,
-
     #[command(flatten)]
     pub(crate) logs: LogArgs,
 
@@ -115,6 +111,10 @@ pub(crate) struct LogArgs {
     /// If the log has whole seconds only, spread the requests of each second evenly over it [default: replay them at the same instant]
     #[arg(long)]
     pub(crate) spread: bool,
+
+    /// Assume that no request has this attribute, for attributes that the log does not record, such as user or header:X-Api-Key; repeatable
+    #[arg(long, value_name = "ATTRIBUTE", value_parser = attribute)]
+    pub(crate) assume_absent: Vec<AttributeName<String>>,
 
     /// Maximum size of one log after decompression; the rest is not read, and the exit status is 1
     #[arg(long, value_name = "SIZE", default_value = "1TiB", value_parser = size)]
