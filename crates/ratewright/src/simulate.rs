@@ -135,7 +135,9 @@ impl HtmlPage {
         match File::open(path) {
             Ok(file) => {
                 let mut start = Vec::new();
-                file.take(64).read_to_end(&mut start).with_context(|| format!("cannot read {name}"))?;
+                file.take(64)
+                    .read_to_end(&mut start)
+                    .with_context(|| format!("--html: cannot read {name}"))?;
                 let is_replaceable = start.is_empty() || is_page(&start);
                 let is_log = logs.iter().any(|log| log.canonicalize().ok() == path.canonicalize().ok());
                 ensure!(

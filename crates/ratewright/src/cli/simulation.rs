@@ -143,7 +143,7 @@ fn size(text: &str) -> Result<u64, &'static str> {
 pub(super) const SIMULATE_EXAMPLES: &str = "\
 Exit status:
   0  every line was replayed or is not a request
-  1  some lines or logs could not be read, or were more than a minute out of order; the report counts them
+  1  some lines or logs could not be read, or were more than a minute out of order, or no request was replayed; the report says which
   2  invalid option or policy file, a log could not be opened, or the HTML file could not be written
 
 A policy file:
@@ -163,7 +163,7 @@ Examples:
 pub(super) const SUGGEST_EXAMPLES: &str = "\
 Exit status:
   0  every line was replayed or is not a request; every burst has a rate, unless no request matches
-  1  a burst has no suitable rate, or some lines were unreadable or out of order
+  1  a burst has no suitable rate, no request matches, or some lines were unreadable or out of order
   2  invalid option or policy file, or a log could not be opened
 
 Examples:

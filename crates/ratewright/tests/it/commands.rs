@@ -197,12 +197,14 @@ fn help_has_exit_codes_and_examples() {
         &[],
         &["schema", "--help"],
         expect![[r#"
-            Print the JSON Schema of the policy file, for editors
+            Print the JSON Schema of the policy file, for editors, or of a report
 
             Usage: ratewright schema [OPTIONS]
 
             Options:
                   --reference  Print a reference in Markdown instead
+                  --simulate   Print the schema of `simulate --json` instead
+                  --suggest    Print the schema of `suggest --json` instead
               -h, --help       Print help
 
             Exit status:
@@ -211,6 +213,7 @@ fn help_has_exit_codes_and_examples() {
             Examples:
               ratewright schema > ratewright.schema.json
               ratewright schema --reference | less
+              ratewright schema --simulate > report.schema.json
 
             An editor with a YAML language server reads the schema if the file begins with
               # yaml-language-server: $schema=ratewright.schema.json

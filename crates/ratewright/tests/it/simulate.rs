@@ -264,3 +264,63 @@ fn secrets_in_a_log_are_shown_as_digests() {
     let shown = text(&output.stdout);
     assert!(shown.contains(digest.trim()) && !shown.contains("sk-very"), "{shown}");
 }
+
+/// A mistyped --html must not cost a log or a policy file.
+#[test]
+fn a_page_replaces_only_a_page() {
+    let folder = folder(&[
+        ("p.yaml", POLICIES),
+        ("access.log", SAMPLE),
+        ("old.html", "<!DOCTYPE html>old"),
+        ("new.html", ""),
+    ]);
+    let simulate =
+        |page: &str| run_in(folder.path(), &["simulate", "-c", "p.yaml", "access.log", "--html", page]);
+    for page in ["access.log", "p.yaml", "none/x.html", "."] {
+        let output = simulate(page);
+        assert_eq!(output.status.code(), Some(2), "{page}: {output:?}");
+        assert!(text(&output.stderr).contains("--html"), "{output:?}");
+    }
+    for page in ["old.html", "new.html", "another.html"] {
+        assert_eq!(simulate(page).status.code(), Some(0), "{page}");
+        assert!(std::fs::read_to_string(folder.path().join(page)).unwrap().contains("192.0.2.77"));
+    }
+    assert_eq!(std::fs::read_to_string(folder.path().join("access.log")).unwrap(), SAMPLE);
+    let n_files = std::fs::read_dir(folder.path()).unwrap().count();
+    assert_eq!(n_files, 5, "no temporary file stays");
+}
+
+/// A log without hosts cannot tell the route: nothing may look as if it were allowed.
+#[test]
+fn routes_by_host_need_a_log_with_hosts() {
+    let config = "routes: [{id: a, match: {path: '/**', host: api.example.com}, upstream: 'http://127.0.0.1:1'}]\n\
+        policies: [{name: per-ip, by: ip, quota: {rate: 1/h}}]\n";
+    let folder = folder(&[("p.yaml", config), ("access.log", SAMPLE)]);
+    let report = json_of(&run_in(folder.path(), &["simulate", "-c", "p.yaml", "access.log", "--json"]));
+    let policy = &report["policies"][0];
+    assert_eq!(policy["is_simulated"], false, "{policy}");
+    assert!(policy["notes"][0].as_str().unwrap().contains("routes match by host"), "{policy}");
+}
+
+#[test]
+fn nothing_replayed_and_lost_requests_are_failures() {
+    let lines: Vec<_> = SAMPLE.split_inclusive('\n').collect();
+    let wrong = [&lines[400..], &lines[..400]].concat().concat();
+    let folder =
+        folder(&[("p.yaml", POLICIES), ("wrong.log", &wrong), ("empty.log", ""), ("access.log", SAMPLE)]);
+    let output = run_in(folder.path(), &["simulate", "-c", "p.yaml", "wrong.log", "--json"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("out of order; pass the logs as separate arguments"), "{output:?}");
+    for args in [
+        &["simulate", "-c", "p.yaml", "empty.log"][..],
+        &["suggest", "empty.log"],
+        &["suggest", "access.log", "--path", "/nothing"],
+    ] {
+        assert_eq!(run_in(folder.path(), args).status.code(), Some(1), "{args:?}");
+    }
+    let output = run_in(folder.path(), &["suggest", "access.log", "--by", "user"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("has user"), "{output:?}");
+    let output = run_in(folder.path(), &["simulate", "-c", "p.yaml", "no\u{1b}[31mpe.log"]);
+    assert!(!text(&output.stderr).contains('\u{1b}'), "{output:?}");
+}
