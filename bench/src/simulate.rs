@@ -136,7 +136,7 @@ impl Random {
 fn write_log(path: &Path, size: u64) -> io::Result<u64> {
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
     let mut out = BufWriter::with_capacity(1 << 20, File::create(path)?);
-    let n_lines_expected = size / 210;
+    let n_lines_expected = SIZE / 230;
     let (mut n_bytes, mut n_lines, mut line) = (0, 0, String::new());
     while n_bytes < size {
         let second = n_lines * 86_400 / n_lines_expected;

@@ -10,7 +10,7 @@
 //! never guesses.
 //!
 //! # Laws
-//! - No line makes a parser panic, and the work for a line is proportional to its length.
+//! - No line makes a parser panic, and the work for a line is bounded by its length times the number of fields.
 //! - No string of a record contains an ASCII control character. The engine marks unreadable attributes by a NUL.
 //! - Except for the header line of CSV, the result for a line does not depend on the lines before it.
 

@@ -2,7 +2,7 @@
 
 use std::io::{self, Read};
 
-use memchr::memchr;
+use memchr::{memchr, memrchr};
 
 /// The longest line, in bytes. The rest of a longer one is skipped, and the line cannot be read.
 pub(crate) const LINE_MAX: usize = 64 * 1024;
@@ -55,7 +55,8 @@ impl Lines {
         }
     }
 
-    /// The beginning of the log, up to [`BUFFER`] bytes, without consuming it. An error behind it is returned after its lines.
+    /// The whole lines in the first [`LINE_MAX`] bytes of the log, without consuming them. They do not depend on how much a read returns.
+    /// An error behind them is returned after its lines.
     pub(crate) fn peek(&mut self) -> io::Result<&[u8]> {
         while !self.is_at_end && self.end - self.start < LINE_MAX {
             if let Err(error) = self.fill() {
@@ -66,15 +67,23 @@ impl Lines {
                 break;
             }
         }
-        Ok(&self.buffer[self.start..self.end])
+        let start = &self.buffer[self.start..self.end];
+        let is_whole = self.is_at_end && start.len() <= LINE_MAX;
+        let start = start.get(..LINE_MAX).unwrap_or(start);
+        let end = if is_whole { None } else { memrchr(b'\n', start) };
+        let start = end.and_then(|end| start.get(..=end)).unwrap_or(start);
+        Ok(start.strip_prefix(&BYTE_ORDER_MARK).unwrap_or(start))
     }
 
     /// The next line that is not empty; `None` at the end.
     #[inline]
     pub(crate) fn next(&mut self) -> io::Result<Option<RawLine<'_>>> {
         loop {
-            let Some((from, to, is_too_long)) = self.find()? else { return Ok(None) };
+            let Some((mut from, to, is_too_long)) = self.find()? else { return Ok(None) };
             self.n_lines += 1;
+            if self.n_lines == 1 && self.buffer[from..to].starts_with(&BYTE_ORDER_MARK) {
+                from += BYTE_ORDER_MARK.len();
+            }
             let line = &self.buffer[from..to];
             if is_too_long || !matches!(line, [] | [b'\r']) {
                 // Borrowed anew: the compiler does not see that the loop ends here.
@@ -138,7 +147,6 @@ impl Lines {
             self.buffer.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
         }
-        let is_start = self.n_lines == 0 && self.end == 0;
         let n_read = loop {
             match self.log.read(&mut self.buffer[self.end..]) {
                 Ok(n_read) => break n_read,
@@ -148,9 +156,6 @@ impl Lines {
         };
         self.is_at_end = n_read == 0;
         self.end += n_read;
-        if is_start && self.buffer.starts_with(&BYTE_ORDER_MARK) {
-            self.start = BYTE_ORDER_MARK.len();
-        }
         let n_bytes = n_read as u64;
         let too_large = || io::Error::other("the log is larger than --max-size after decompression");
         self.n_bytes_left = self.n_bytes_left.checked_sub(n_bytes).ok_or_else(too_large)?;
@@ -198,10 +203,26 @@ mod tests {
 
     #[test]
     fn a_byte_order_mark_is_skipped() {
-        assert_eq!(
-            all(b"\xef\xbb\xbfa\n\xef\xbb\xbfb\n", 100),
-            [(b"a".to_vec(), 1, false), (b"\xef\xbb\xbfb".to_vec(), 2, false)]
-        );
+        let text = b"\xef\xbb\xbfa\n\xef\xbb\xbfb\n";
+        for portion in 1..12 {
+            let expected = [(b"a".to_vec(), 1, false), (b"\xef\xbb\xbfb".to_vec(), 2, false)];
+            assert_eq!(all(text, portion), expected);
+        }
+    }
+
+    /// Detection must not depend on how much a read returns: a pipe returns less than a file.
+    #[test]
+    fn the_beginning_of_a_log_does_not_depend_on_the_reads() {
+        let text: Vec<u8> = (0..40_000).flat_map(|n| format!("{n}\n").into_bytes()).collect();
+        let beginning = |portion| {
+            let mut lines = Lines::new(Box::new(Portions(text.clone(), 0, portion)), u64::MAX);
+            lines.peek().unwrap().to_vec()
+        };
+        let expected = beginning(BUFFER);
+        assert!(expected.len() <= LINE_MAX && expected.len() > LINE_MAX - 10 && expected.ends_with(b"\n"));
+        for portion in [997, 4_096, LINE_MAX, LINE_MAX + 1] {
+            assert_eq!(beginning(portion), expected);
+        }
     }
 
     #[test]

@@ -24,8 +24,11 @@ use crate::reorder_buffer::{DueRecord, ReorderBuffer, SortKey};
 use crate::report::{LogReport, UnreadableLine};
 use crate::stored_record::NeededAttributes;
 
-/// More logs than this are not all kept open.
+/// If there are more logs than this, each is closed until its time has come.
 const OPEN_MAX: usize = 32;
+
+/// The beginning of a log that ranks it among logs which begin at the same time, in bytes.
+const TIE_BYTES: usize = 4_096;
 
 /// Unreadable lines that are shown.
 const SHOWN_MAX: usize = 5;
@@ -116,7 +119,6 @@ pub(crate) struct LineCounts {
     pub(crate) n_out_of_order: u64,
 }
 
-/// A log, and how far it has been read.
 /// A format, and the attributes that requests in the first lines of its logs have.
 #[derive(Debug)]
 pub(crate) struct RecordedFormat {
@@ -124,6 +126,7 @@ pub(crate) struct RecordedFormat {
     pub(crate) seen: Vec<AttributeName<String>>,
 }
 
+/// A log, and how far it has been read.
 struct LogCursor {
     log: Log,
     format: Format,
@@ -240,7 +243,8 @@ impl Logs {
             }
             _ => self.counts.add(counts),
         }
-        Ok((cursor, start))
+        let tie = start.get(..TIE_BYTES).unwrap_or(&start).to_vec();
+        Ok((cursor, tie))
     }
 
     /// The next request in time order. It is there until the next call.

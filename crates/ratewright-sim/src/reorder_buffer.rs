@@ -106,11 +106,13 @@ impl ReorderBuffer {
     pub(crate) fn pop(&mut self, is_at_end: bool) -> Option<DueRecord> {
         if self.releasing.is_empty() {
             let first = self.first()?;
-            let is_full = self.n_bytes > BYTES_MAX;
-            if !is_at_end && self.latest.since(first.at) <= WINDOW && !is_full {
+            // A second is spread as a whole, so it waits for its last record.
+            let due_from = if self.spreads { end_of_second(first.at) } else { first.at };
+            let (is_full, may_wait) = (self.n_bytes > BYTES_MAX, self.latest.since(due_from) <= WINDOW);
+            if !is_at_end && may_wait && !is_full {
                 return None;
             }
-            self.was_full |= is_full && !is_at_end && self.latest.since(first.at) <= WINDOW;
+            self.was_full |= is_full && !is_at_end && may_wait;
             if !self.spreads {
                 let (key, slot) = self.take_first()?;
                 self.free.push(slot);
@@ -150,6 +152,9 @@ impl ReorderBuffer {
         while self.first().is_some_and(|first| second(first.at) == second_released) {
             released.extend(self.take_first());
         }
+        // A record of this second that comes now is too late.
+        let at = end_of_second(Timestamp::from_micros(second_released * 1_000_000));
+        self.last_released = Some(SortKey { at, log: u32::MAX, line: u64::MAX });
         let is_whole = |slot: usize| self.slots[slot].is_whole_second;
         let n_all = released.iter().filter(|(_, slot)| is_whole(*slot)).count() as u64;
         let mut n_before = 0;
@@ -174,6 +179,11 @@ impl ReorderBuffer {
     }
 }
 
+/// The last microsecond of a second.
+fn end_of_second(at: Timestamp) -> Timestamp {
+    Timestamp::from_micros(second(at) * 1_000_000 + 999_999)
+}
+
 fn second(at: Timestamp) -> u64 {
     at.as_micros() / 1_000_000
 }
@@ -192,7 +202,11 @@ mod tests {
     use proptest::prelude::*;
 
     fn replay(times: &[u64]) -> (Vec<(u64, u64)>, usize) {
-        let mut reorder = ReorderBuffer::default();
+        replay_with(times, false)
+    }
+
+    fn replay_with(times: &[u64], spreads: bool) -> (Vec<(u64, u64)>, usize) {
+        let mut reorder = ReorderBuffer::new(NeededAttributes::default(), spreads);
         let (mut released, mut n_lost) = (Vec::new(), 0);
         let mut take = |reorder: &mut ReorderBuffer, is_at_end| {
             while let Some(due) = reorder.pop(is_at_end) {
@@ -267,6 +281,9 @@ mod tests {
             prop_assert_eq!(n_lost, 0);
             prop_assert_eq!(released.len(), times.len());
             prop_assert!(released.is_sorted());
+            let (spread, n_lost) = replay_with(&times, true);
+            prop_assert_eq!((spread.len(), n_lost), (times.len(), 0));
+            prop_assert!(spread.is_sorted_by_key(|record| record.0));
         }
 
         /// Whatever the order, records leave sorted, and each leaves or is counted.

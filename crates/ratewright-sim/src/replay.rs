@@ -192,7 +192,7 @@ impl AllPolicyCounts {
             if let Some(counts) = index.and_then(|index| self.policies.get_mut(index)) {
                 let client = address.map(|address| self.hasher.id(address.as_bytes()));
                 let outcome = PolicyOutcome { is_denied: true, is_near: false };
-                counts.count(at, outcome, client, || address.unwrap_or_default().to_owned(), request);
+                counts.count(at, outcome, client, || address.unwrap_or("unknown").to_owned(), request);
             }
             return;
         }

@@ -342,7 +342,7 @@ pub(crate) fn add_log_notes(
             "{} requests were not replayed: more than {} out of order; pass the logs as separate arguments, or sort the \
              log by time",
             grouped(n_out_of_order),
-            if was_full { "some 300,000 requests" } else { "a minute" }
+            if was_full { "100 MB of records" } else { "a minute" }
         ));
     }
     if has_whole_seconds {

@@ -21,6 +21,7 @@ mod share;
 
 use std::num::NonZeroU32;
 
+use ratewright_core::query::AttributeName;
 use ratewright_core::{Query, Quota};
 
 pub use event_file::EventFile;
@@ -60,7 +61,7 @@ pub struct SuggestOptions {
     pub bursts: Vec<NonZeroU32>,
     /// The largest share that may be denied.
     pub deny_at_most: DeniedShare,
-    /// ShareOf what.
+    /// What it is a share of.
     pub of: ShareOf,
 }
 
@@ -110,18 +111,20 @@ pub fn suggest(
         }
         let Some((due, record)) = logs.next() else { break };
         let address = record_facts::address(&record, &file.identity);
-        let facts = record_facts::facts(&record, address, &file.identity, file.policies.needs());
-        let attributes = facts.attributes();
-        let query = Query { select: facts.select(&[]), address: facts.address, ..Query::new(&attributes) };
-        let is_rejected = facts.problem(&file.identity).is_some()
-            || file
-                .routes
-                .as_deref()
-                .is_some_and(|routes| record_facts::route(&record, &facts, routes, &file.identity).is_none());
+        let mut facts = record_facts::facts(&record, address, &file.identity, file.policies.needs());
+        let mut is_rejected = facts.problem(&file.identity).is_some();
+        if let Some(routes) = &file.routes {
+            match record_facts::route(&record, &facts, routes.as_ref(), &file.identity) {
+                Some((route, _)) => facts.set(AttributeName::Route, route),
+                None => is_rejected = true,
+            }
+        }
         if is_rejected {
             left_out.n_rejected += 1;
             continue;
         }
+        let attributes = facts.attributes();
+        let query = Query { select: facts.select(&[]), address: facts.address, ..Query::new(&attributes) };
         let mut charges = ratewright_core::store::Charges::new();
         file.policies.select(&query, &mut charges);
         let charge = match &*charges {
@@ -140,7 +143,7 @@ pub fn suggest(
             }
         };
         has_whole_seconds |= record.is_whole_second;
-        let address = query.values(&ratewright_core::query::AttributeName::<&str>::Ip).next();
+        let address = query.values(&AttributeName::<&str>::Ip).next();
         let is_global = charge.key.name().partition().is_empty();
         let id = client_id(writer.hasher(), &charge.key, address.filter(|_| !is_global).or(Some("")));
         writer.add(due.at, id.unwrap_or_default(), || {

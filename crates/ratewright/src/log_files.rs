@@ -72,6 +72,9 @@ impl LogFiles {
 fn open(path: &Path, format: Option<Format>, n_read: &Arc<AtomicU64>) -> anyhow::Result<(Log, Option<u64>)> {
     let counted = |log| CountedRead { log, n_read: Arc::clone(n_read) };
     if path == Path::new(STDIN) {
+        if io::stdin().is_terminal() {
+            eprintln!("reading a log from standard input; end it with Ctrl-D, or name a log");
+        }
         return Ok((Log::once("standard input", format, counted(io::stdin())), None));
     }
     let name = path.display().to_string();
@@ -81,9 +84,12 @@ fn open(path: &Path, format: Option<Format>, n_read: &Arc<AtomicU64>) -> anyhow:
     if !metadata.is_file() {
         return Ok((Log::once(name, format, CountedRead { log: file, n_read: Arc::clone(n_read) }), None));
     }
-    let (path, n_read) = (path.to_owned(), Arc::clone(n_read));
+    let (path, n_read, n_own) = (path.to_owned(), Arc::clone(n_read), Arc::new(AtomicU64::new(0)));
     let open = move || -> io::Result<Box<dyn Read>> {
-        Ok(Box::new(CountedRead { log: File::open(&path)?, n_read: Arc::clone(&n_read) }))
+        // Opened again, it is read from its beginning.
+        n_read.fetch_sub(n_own.swap(0, Ordering::Relaxed), Ordering::Relaxed);
+        let log = CountedRead { log: File::open(&path)?, n_read: Arc::clone(&n_own) };
+        Ok(Box::new(CountedRead { log, n_read: Arc::clone(&n_read) }))
     };
     Ok((Log::new(name, format, open), Some(metadata.len())))
 }

@@ -132,26 +132,26 @@ impl HtmlPage {
     fn create(path: &Path, logs: &[PathBuf]) -> anyhow::Result<Self> {
         let name = path.display();
         let is_page = |start: &[u8]| start.to_ascii_lowercase().starts_with(b"<!doctype html");
-        match File::open(path) {
-            Ok(file) => {
+        // A link stays a link to the page.
+        let path = match path.metadata() {
+            Ok(metadata) => {
+                ensure!(metadata.is_file(), "--html: {name} is not a regular file; use another name");
                 let mut start = Vec::new();
-                file.take(64)
-                    .read_to_end(&mut start)
-                    .with_context(|| format!("--html: cannot read {name}"))?;
-                let is_replaceable = start.is_empty() || is_page(&start);
-                let is_log = logs.iter().any(|log| log.canonicalize().ok() == path.canonicalize().ok());
-                ensure!(
-                    is_replaceable && !is_log,
-                    "--html: {name} exists and is not an HTML page; use another name"
-                );
+                let page = File::open(path).and_then(|file| file.take(64).read_to_end(&mut start));
+                page.with_context(|| format!("--html: cannot replace {name}"))?;
+                let real = path.canonicalize().with_context(|| format!("--html: cannot replace {name}"))?;
+                let is_log = logs.iter().any(|log| log.canonicalize().is_ok_and(|log| log == real));
+                let is_replaceable = !is_log && (start.is_empty() || is_page(&start));
+                ensure!(is_replaceable, "--html: {name} exists and is not an HTML page; use another name");
+                real
             }
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-            Err(error) => return Err(error).with_context(|| format!("--html: cannot replace {name}")),
-        }
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => path.to_owned(),
+            Err(error) => return Err(error).with_context(|| format!("--html: cannot write {name}")),
+        };
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let file = tempfile::Builder::new().permissions(Permissions::from_mode(0o644)).tempfile_in(folder);
         let file = file.with_context(|| format!("--html: cannot write {name}"))?;
-        Ok(Self { path: path.to_owned(), file })
+        Ok(Self { path, file })
     }
 
     fn write(mut self, text: &str) -> anyhow::Result<()> {

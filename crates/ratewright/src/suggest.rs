@@ -70,7 +70,7 @@ fn policy_file(args: &SuggestArgs) -> Result<SimulatedFile, CommandError> {
     let policies = Policies::new(policies)?.with_exempt(config.policies.exempt().to_vec());
     let mut file = SimulatedFile::new("options", policies);
     if let Some(path) = &args.config {
-        let (with_clients, _) = simulate::policy_file(path, None)?;
+        let (with_clients, _) = simulate::policy_file(path, args.profile.as_deref())?;
         file.identity = with_clients.identity;
         file.routes = with_clients.routes;
         file.policies = file.policies.with_exempt(with_clients.policies.exempt().to_vec());

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! The user is chosen by the client and may contain spaces and brackets, but no unescaped quote. So the date is not
-//! searched from the left: it is the text in brackets before the first quote. Apache's `vhost_combined` has the host
+//! searched from the left: it ends at the first `] "`. Apache's `vhost_combined` has the host
 //! and the port before the address.
 //!
 //! Apache logs the time of arrival, nginx the time of the response. The line does not tell which.

@@ -44,7 +44,6 @@ impl CsvParser {
 
     #[inline(never)]
     pub(super) fn parse<'a>(&mut self, line: &'a [u8]) -> Result<Line<'a>, LineError> {
-        let line = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line);
         match &self.columns {
             Columns::Unknown => self.read_header(line).map(|()| Line::NotRequest),
             Columns::Missing => Err(MISSING),

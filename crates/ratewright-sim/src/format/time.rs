@@ -128,7 +128,7 @@ impl LogTime {
     /// The time of arrival, if this is the time of the response.
     pub(super) fn before(self, duration: u64) -> Result<Self, LineError> {
         let micros = self.at.as_micros().checked_sub(duration).ok_or(OUT_OF_RANGE)?;
-        Self::new(micros, self.is_whole_second)
+        Self::new(micros, self.is_whole_second && duration == 0)
     }
 }
 

@@ -19,7 +19,7 @@ pub struct Suggestion {
     pub unreadable: u64,
     /// Lines without a request: comments, and connections that sent no valid request.
     pub lines_without_request: u64,
-    /// Requests that were not replayed because they are more than a minute out of order.
+    /// Requests that were not replayed because they are too far out of order: more than a minute, or some 100 MB of records.
     pub out_of_order: u64,
     /// Requests that the policy applies to.
     pub requests: u64,

@@ -81,7 +81,7 @@ impl Report {
 ///
 /// The counts: unreadable, not a request, out of order.
 pub(super) fn not_replayed(lines: u64, counts: [u64; 3]) -> Option<String> {
-    let kinds = ["unreadable", "without a request", "more than a minute out of order"];
+    let kinds = ["unreadable", "without a request", "too far out of order"];
     let parts = counts.into_iter().zip(kinds).filter(|(n, _)| *n > 0);
     let parts: Vec<String> = parts.map(|(n, kind)| format!("{} {kind}", grouped(n))).collect();
     (!parts.is_empty())

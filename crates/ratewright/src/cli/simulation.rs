@@ -70,9 +70,13 @@ pub(crate) struct SuggestArgs {
     #[arg(long, value_name = "UNIT", default_value = "requests")]
     pub(crate) of: ShareOfArg,
 
-    /// Take the sections `clients` (trusted proxies, addresses, paths) and `exempt` from this policy file
+    /// Take the sections `clients` (trusted proxies, addresses, paths), `exempt` and `routes` from this policy file
     #[arg(short, long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
+
+    /// Merge the profile's file over it: ratewright.NAME.yaml over ratewright.yaml
+    #[arg(long, value_name = "NAME", env = "RATEWRIGHT_PROFILE")]
+    pub(crate) profile: Option<String>,
 
     /// List the N clients that the suggested rate denies most
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(0..=1_000))]
@@ -162,7 +166,7 @@ Examples:
 
 pub(super) const SUGGEST_EXAMPLES: &str = "\
 Exit status:
-  0  every line was replayed or is not a request; every burst has a rate, unless no request matches
+  0  every line was replayed or is not a request, and every burst has a rate
   1  a burst has no suitable rate, no request matches, or some lines were unreadable or out of order
   2  invalid option or policy file, or a log could not be opened
 

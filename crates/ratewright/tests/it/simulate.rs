@@ -276,18 +276,21 @@ fn a_page_replaces_only_a_page() {
     ]);
     let simulate =
         |page: &str| run_in(folder.path(), &["simulate", "-c", "p.yaml", "access.log", "--html", page]);
-    for page in ["access.log", "p.yaml", "none/x.html", "."] {
+    assert!(Command::new("mkfifo").arg(folder.path().join("pipe")).status().unwrap().success());
+    std::os::unix::fs::symlink("old.html", folder.path().join("link.html")).unwrap();
+    for page in ["access.log", "p.yaml", "none/x.html", ".", "pipe", "/dev/null"] {
         let output = simulate(page);
         assert_eq!(output.status.code(), Some(2), "{page}: {output:?}");
         assert!(text(&output.stderr).contains("--html"), "{output:?}");
     }
-    for page in ["old.html", "new.html", "another.html"] {
+    for page in ["old.html", "new.html", "another.html", "link.html"] {
         assert_eq!(simulate(page).status.code(), Some(0), "{page}");
         assert!(std::fs::read_to_string(folder.path().join(page)).unwrap().contains("192.0.2.77"));
     }
     assert_eq!(std::fs::read_to_string(folder.path().join("access.log")).unwrap(), SAMPLE);
     let n_files = std::fs::read_dir(folder.path()).unwrap().count();
-    assert_eq!(n_files, 5, "no temporary file stays");
+    assert_eq!(n_files, 7, "no temporary file stays");
+    assert!(folder.path().join("link.html").is_symlink(), "a link stays a link");
 }
 
 /// A log without hosts cannot tell the route: nothing may look as if it were allowed.
@@ -300,6 +303,51 @@ fn routes_by_host_need_a_log_with_hosts() {
     let policy = &report["policies"][0];
     assert_eq!(policy["is_simulated"], false, "{policy}");
     assert!(policy["notes"][0].as_str().unwrap().contains("routes match by host"), "{policy}");
+}
+
+/// What `suggest` takes of a gateway's file is what `simulate` does with it.
+#[test]
+fn a_rate_by_route_is_that_of_the_simulation() {
+    let config = "routes: [{id: api, match: {path: '/api/**'}, upstream: 'http://127.0.0.1:1'}]\n\
+        policies: [{name: a, by: route, quota: {rate: 1/h}}]\n";
+    let folder = folder(&[("p.yaml", config), ("access.log", SAMPLE)]);
+    let report = json_of(&run_in(folder.path(), &["simulate", "-c", "p.yaml", "access.log", "--json"]));
+    let args = [
+        "suggest",
+        "access.log",
+        "-c",
+        "p.yaml",
+        "--by",
+        "route",
+        "--deny-at-most",
+        "100%",
+        "--burst",
+        "1",
+        "--json",
+    ];
+    let suggestion = json_of(&run_in(folder.path(), &args));
+    assert_eq!(suggestion["requests"], report["policies"][0]["requests"]);
+    assert_eq!(suggestion["bursts"][0]["denied"], report["policies"][0]["denied"]);
+}
+
+/// A policy's verdict must not depend on how the log is read.
+#[test]
+fn a_user_far_into_the_log_gives_the_same_report_by_file_and_by_pipe() {
+    let policies = "policies: [{name: per-user, by: user, quota: {rate: 1/h}}]\nclients: {user: {header: X-User}, trusted_proxies: [10.0.0.1]}\n";
+    let line =
+        |user: &str| format!("192.0.2.1 - {user} [10/Feb/2026:08:20:11 +0000] \"GET / HTTP/1.1\" 200 1\n");
+    let log = line("-").repeat(1_600) + &line("anna").repeat(100);
+    assert!(log.len() > 100_000);
+    let folder = folder(&[("p.yaml", policies), ("access.log", &log)]);
+    let report = |output: Output| {
+        let mut report = json_of(&output);
+        report.as_object_mut().unwrap().remove("logs");
+        report
+    };
+    let by_file = report(run_in(folder.path(), &["simulate", "-c", "p.yaml", "access.log", "--json"]));
+    let by_pipe = report(run_with_input(folder.path(), &["simulate", "-c", "p.yaml", "--json"], &log));
+    assert_eq!(by_file, by_pipe);
+    assert_eq!(by_file["policies"][0]["is_simulated"], false, "the first lines have no user: {by_file:#}");
 }
 
 #[test]
