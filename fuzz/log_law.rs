@@ -1,7 +1,8 @@
 //! The law of all parsers of log lines: whatever a line contains, it is a request with clean texts and a time in range,
 //! or it is not; and the lines before it change nothing.
 
-use ratewright_sim::{Format, Line, Parser};
+use ratewright_sim::Format;
+use ratewright_sim::format::{Line, Parser};
 
 /// The first microsecond of 2201.
 const TIME_END: u64 = 7_289_654_400_000_000;

@@ -26,9 +26,14 @@ use crate::text_table::terminal_safe;
 pub(crate) fn simulate(args: &SimulateArgs) -> ExitCode {
     match run(args) {
         Ok(report) => {
-            let is_complete = report.unreadable == 0 && report.requests > 0;
+            let applies = report.policies.iter().any(|policy| policy.requests > 0);
+            if report.requests > 0 && !applies && !report.policies.is_empty() {
+                eprintln!("warning: no policy applied to any request; the notes of the report say why");
+            }
+            let n_requests = report.requests + report.out_of_order;
             let is_complete =
-                warn_of_lost_requests(report.requests, report.out_of_order, &report.logs) && is_complete;
+                warn_of_lost_requests(n_requests, report.out_of_order, report.unreadable, &report.logs);
+            let is_complete = is_complete && report.requests > 0 && (applies || report.policies.is_empty());
             crate::print(&if args.json { to_json_text(&report) } else { report.to_text() });
             ExitCode::from(u8::from(!is_complete))
         }
@@ -37,18 +42,25 @@ pub(crate) fn simulate(args: &SimulateArgs) -> ExitCode {
 }
 
 /// Warns on standard error if a part of the logs was not replayed: a reader of a filtered report must see it too. Returns true if all was.
-pub(crate) fn warn_of_lost_requests(n_requests: u64, n_out_of_order: u64, logs: &[LogReport]) -> bool {
+pub(crate) fn warn_of_lost_requests(
+    n_requests: u64,
+    n_out_of_order: u64,
+    n_unreadable: u64,
+    logs: &[LogReport],
+) -> bool {
+    if n_unreadable > 0 {
+        eprintln!("warning: {n_unreadable} lines could not be read; the report shows the first of them");
+    }
     if n_out_of_order > 0 {
         eprintln!(
-            "warning: {n_out_of_order} of {} requests were not replayed: they are out of order; pass the logs as separate \
-             arguments, or sort the log by time",
-            n_requests + n_out_of_order
+            "warning: {n_out_of_order} of {n_requests} requests were not replayed: they are out of order; pass the logs as \
+             separate arguments, or sort the log by time"
         );
     }
     let failed = logs.iter().filter_map(|log| Some((&log.log, log.error.as_ref()?)));
     let failed: Vec<_> = failed.map(|(log, error)| terminal_safe(&format!("{log}: {error}"))).collect();
     failed.iter().for_each(|failed| eprintln!("warning: log not fully read: {failed}"));
-    n_out_of_order == 0 && failed.is_empty()
+    n_unreadable == 0 && n_out_of_order == 0 && failed.is_empty()
 }
 
 /// Why a command that reads logs failed.

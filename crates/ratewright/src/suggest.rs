@@ -23,12 +23,15 @@ const NAME: &str = "suggested";
 pub(crate) fn suggest(args: &SuggestArgs) -> ExitCode {
     match run(args) {
         Ok(suggestion) => {
-            let is_complete = suggestion.unreadable == 0
-                && !suggestion.bursts.is_empty()
-                && suggestion.bursts.iter().all(|burst| burst.rate.is_some());
-            let (n_requests, n_out_of_order) = (suggestion.requests, suggestion.out_of_order);
-            let is_complete =
-                simulate::warn_of_lost_requests(n_requests, n_out_of_order, &suggestion.logs) && is_complete;
+            let has_rates =
+                !suggestion.bursts.is_empty() && suggestion.bursts.iter().all(|burst| burst.rate.is_some());
+            let n_requests = suggestion.lines - suggestion.unreadable - suggestion.lines_without_request;
+            let is_complete = simulate::warn_of_lost_requests(
+                n_requests,
+                suggestion.out_of_order,
+                suggestion.unreadable,
+                &suggestion.logs,
+            ) && has_rates;
             crate::print(&if args.json { simulate::to_json_text(&suggestion) } else { suggestion.to_text() });
             ExitCode::from(u8::from(!is_complete))
         }

@@ -42,7 +42,8 @@ impl Report {
 
     /// The period, and the most important numbers.
     fn html_summary(&self) -> String {
-        let remarks = self.not_replayed_in_words().into_iter().chain(self.status_429_in_words());
+        let remarks = self.not_simulated_in_words().into_iter().chain(self.not_replayed_in_words());
+        let remarks = remarks.chain(self.status_429_in_words());
         let remarks: String = remarks.map(|remark| paragraph(&remark)).collect();
         let Some(period) = self.period.filter(|_| self.requests > 0) else {
             return format!("<p>No request was replayed.</p>\n{remarks}");

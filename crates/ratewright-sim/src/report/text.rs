@@ -46,6 +46,7 @@ impl Report {
             }
             _ => lines.push("no request was replayed".to_owned()),
         }
+        lines.extend(self.not_simulated_in_words().iter().flat_map(|remark| wrapped(remark, WIDTH)));
         lines.extend(self.not_replayed_in_words());
         lines.extend(self.status_429_in_words().iter().flat_map(|remark| wrapped(remark, WIDTH)));
         lines.into_iter().map(|line| line + "\n").collect()
@@ -54,10 +55,19 @@ impl Report {
     /// `denied 1,204 of 3,401,200 requests (0.035%) and 37 of 81,220 clients (0.046%)`.
     pub(super) fn denied_in_words(&self) -> String {
         if self.denied == 0 {
-            return "no request was denied".to_owned();
+            let applies = self.policies.iter().any(|policy| policy.requests > 0);
+            let why = if applies { "" } else { ": no policy applied to any request" };
+            return format!("no request was denied{why}");
         }
         let requests = part_of(self.denied, self.requests, "request");
         format!("denied {requests} and {}", part_of(self.clients_denied, self.clients, "client"))
+    }
+
+    /// The policies that were not simulated, if there are some: the totals are without them.
+    pub(super) fn not_simulated_in_words(&self) -> Option<String> {
+        let names = self.policies.iter().filter(|policy| !policy.is_simulated);
+        let names: Vec<_> = names.map(|policy| shortened(&policy.policy)).collect();
+        (!names.is_empty()).then(|| format!("not simulated: {}", names.join(", ")))
     }
 
     /// The lines that were not replayed, if there are some.

@@ -147,7 +147,7 @@ fn size(text: &str) -> Result<u64, &'static str> {
 pub(super) const SIMULATE_EXAMPLES: &str = "\
 Exit status:
   0  every line was replayed or is not a request
-  1  some lines or logs could not be read, or were more than a minute out of order, or no request was replayed; the report says which
+  1  some lines or logs could not be read, or were more than a minute out of order, or no policy applied to any request; the report says which
   2  invalid option or policy file, a log could not be opened, or the HTML file could not be written
 
 A policy file:

@@ -366,6 +366,14 @@ fn nothing_replayed_and_lost_requests_are_failures() {
     ] {
         assert_eq!(run_in(folder.path(), args).status.code(), Some(1), "{args:?}");
     }
+    // All requests lack an address: an all-clear would be false.
+    std::fs::write(folder.path().join("a.csv"), "time,ip\n1770711611,/a\n1770711612,/b\n").unwrap();
+    let args = ["simulate", "-c", "one.yaml", "-f", "csv", "--fields", "time=time,ip=ip", "a.csv"];
+    std::fs::write(folder.path().join("one.yaml"), "policies: [{name: a, by: ip, quota: {rate: 1/h}}]\n")
+        .unwrap();
+    let output = run_in(folder.path(), &args);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(text(&output.stdout).contains("no policy applied to any request"), "{output:?}");
     let output = run_in(folder.path(), &["suggest", "access.log", "--by", "user"]);
     assert_eq!(output.status.code(), Some(2));
     assert!(text(&output.stderr).contains("has user"), "{output:?}");

@@ -10,6 +10,7 @@ fn a_full_report_tells_the_most_important_first() {
         3,401,200 requests, 2026-02-10 00:00:00 to 23:59:59 UTC
         denied 1,204 of 3,401,200 requests (0.035%) and 37 of 81,220 clients (0.046%)
         allowed 3,399,996 of 3,401,200 requests (99.965%)
+        not simulated: tenant
         3,401,500 lines read; not replayed: 3 unreadable, 285 without a request, 12 too far out of order
         responses with status 429 in the log: 1,190 of 3,401,200 requests (0.035%); without them, these
         clients might have sent more requests
