@@ -10,7 +10,6 @@
 //! its time has come. The order in which logs are given does not matter: they are ranked by their first request, and
 //! requests of the same time are released in the order of their logs, then of their lines.
 
-use std::collections::BTreeMap;
 use std::io::{self, Read};
 
 use ratewright_core::Timestamp;
@@ -18,7 +17,7 @@ use ratewright_core::query::AttributeName;
 
 use crate::decompress::decompress;
 use crate::format::{Format, Line, Parser};
-use crate::lines::{Lines, RawLine};
+use crate::lines::{LINE_MAX, Lines, RawLine};
 use crate::record::Record;
 use crate::reorder_buffer::{DueRecord, ReorderBuffer, SortKey};
 use crate::report::{LogReport, UnreadableLine};
@@ -28,7 +27,7 @@ use crate::stored_record::NeededAttributes;
 const OPEN_MAX: usize = 32;
 
 /// The beginning of a log that ranks it among logs which begin at the same time, in bytes.
-const TIE_BYTES: usize = 4_096;
+const TIE_BYTES: usize = LINE_MAX;
 
 /// Unreadable lines that are shown.
 const SHOWN_MAX: usize = 5;
@@ -185,14 +184,13 @@ impl Logs {
         Ok(all)
     }
 
-    /// The formats of all logs, each once, with the attributes that their first lines have.
+    /// The formats of all logs, with the attributes that their first lines have. Logs without a request in these lines do not count,
+    /// unless there are no others.
     pub(crate) fn formats(&self) -> Vec<RecordedFormat> {
-        let mut formats: BTreeMap<&str, RecordedFormat> = BTreeMap::new();
-        for log in &self.logs {
-            let new = || RecordedFormat { format: log.format.clone(), seen: Vec::new() };
-            formats.entry(log.format.name()).or_insert_with(new).seen.extend(log.seen.iter().cloned());
-        }
-        formats.into_values().collect()
+        let is_empty = |log: &&LogCursor| matches!(log.state, LogState::Ended);
+        let all_empty = self.logs.iter().all(|log| is_empty(&log));
+        let logs = self.logs.iter().filter(|log| all_empty || !is_empty(log));
+        logs.map(|log| RecordedFormat { format: log.format.clone(), seen: log.seen.clone() }).collect()
     }
 
     /// True if requests were so frequent that lines could not be sorted within a whole minute.
@@ -222,7 +220,9 @@ impl Logs {
             LogReport { log: name.clone(), format: format.name().to_owned(), ..LogReport::default() };
         let parser = format.parser();
         let mut header = format.parser();
-        if let Some(line) = start.split(|byte| *byte == b'\n').find(|line| !line.trim_ascii().is_empty())
+        if let Some(line) = start
+            .split(|byte| *byte == b'\n')
+            .find(|line| !line.trim_ascii().is_empty() && !line.starts_with(b"#"))
             && header.parse(line).is_err()
             && let Some((missing, columns)) = header.missing_columns()
         {

@@ -183,9 +183,9 @@ impl RecordedAttributes<'_> {
 
 impl RecordedFormat {
     /// True unless requests may lack the attribute, and those in the first lines all do: then the log may not record it at all. nginx
-    /// writes no users of tokens, and Traefik and Caddy leave out headers. With a field map, the user knows what is recorded.
+    /// writes no users of tokens, and Traefik and Caddy leave out headers. The columns of CSV are known by their header.
     fn shows(&self, name: &AttributeName<String>) -> bool {
-        let is_mapped = matches!(self.format, Format::Json(_) | Format::Csv(_));
+        let is_mapped = matches!(self.format, Format::Csv(_));
         let is_optional = matches!(
             name,
             AttributeName::User

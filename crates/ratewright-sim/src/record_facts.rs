@@ -28,18 +28,25 @@ pub(crate) fn address(record: &Record<'_>, rules: &IdentityRules) -> Option<IpAd
     }
 }
 
+/// The path that policies see. A gateway normalises it first, and forwards that one; other entrypoints count every reading.
+pub(crate) fn path_seen<'a>(record: &'a Record<'_>, has_routes: bool, rules: &IdentityRules) -> Cow<'a, str> {
+    let (path, _) = path_and_query(&record.target);
+    if has_routes && !path.is_empty() { normalise(path, rules.case) } else { Cow::Borrowed(path) }
+}
+
 /// What is known about a logged request, of the attributes that policies need.
 pub(crate) fn facts<'a>(
     record: &'a Record<'_>,
     address: Option<IpAddr>,
     rules: &IdentityRules,
     needs: &'a [AttributeName<String>],
+    path: &'a str,
 ) -> Facts<'a> {
     let mut facts = Facts::default();
     if let Some(address) = address {
         facts.set_address(address, rules);
     }
-    let (path, query) = path_and_query(&record.target);
+    let (_, query) = path_and_query(&record.target);
     for name in needs {
         match name {
             AttributeName::Method => facts.set_method(&record.method),
@@ -82,18 +89,12 @@ fn set_text<'a>(facts: &mut Facts<'a>, name: &'a AttributeName<String>, text: Op
     }
 }
 
-/// The route of a request, and the policies listed under it.
+/// The route of a request with this normal path, and the policies listed under it.
 pub(crate) fn route<'r>(
     record: &Record<'_>,
-    facts: &Facts<'_>,
+    path: &str,
     routes: &'r dyn Routes,
-    rules: &IdentityRules,
 ) -> Option<(&'r str, &'r [String])> {
     let host = record.host.as_deref().and_then(parts::host_of);
-    let (path, _) = path_and_query(&record.target);
-    let path = match facts.value(AttributeName::Path) {
-        Some(path) => Cow::Borrowed(path),
-        None => normalise(path, rules.case),
-    };
-    routes.find(host.as_deref(), &path, &record.method)
+    routes.find(host.as_deref(), path, &record.method)
 }

@@ -52,6 +52,8 @@ pub(crate) struct ReorderBuffer {
     /// True if a record was released early, to keep the size.
     was_full: bool,
     spreads: bool,
+    /// The replay time of the last record that was spread.
+    released_at: Timestamp,
     /// Records of the second that is being released, if requests are spread over their second.
     releasing: VecDeque<DueRecord>,
 }
@@ -118,7 +120,7 @@ impl ReorderBuffer {
                 self.free.push(slot);
                 return Some(DueRecord { at: key.at, slot });
             }
-            self.release_second(second(first.at));
+            self.release_second(second(first.at), !may_wait || is_at_end);
         }
         let due = self.releasing.pop_front()?;
         self.free.push(due.slot);
@@ -146,15 +148,18 @@ impl ReorderBuffer {
         Some((key, slot))
     }
 
-    /// Releases all waiting records of a second. Request n of m (from 0) without a fraction is placed n/m into it.
-    fn release_second(&mut self, second_released: u64) {
+    /// Releases all waiting records of a second; if there are too many, those that wait so far. Request n of m (from 0) without a fraction is placed n/m into it.
+    fn release_second(&mut self, second_released: u64, is_whole_second: bool) {
         let mut released: Vec<Waiting> = Vec::new();
         while self.first().is_some_and(|first| second(first.at) == second_released) {
             released.extend(self.take_first());
         }
-        // A record of this second that comes now is too late.
-        let at = end_of_second(Timestamp::from_micros(second_released * 1_000_000));
-        self.last_released = Some(SortKey { at, log: u32::MAX, line: u64::MAX });
+        if is_whole_second {
+            // A record of this second that comes now is too late.
+            let at = end_of_second(Timestamp::from_micros(second_released * 1_000_000));
+            self.last_released = Some(SortKey { at, log: u32::MAX, line: u64::MAX });
+        }
+        let released_at = self.released_at;
         let is_whole = |slot: usize| self.slots[slot].is_whole_second;
         let n_all = released.iter().filter(|(_, slot)| is_whole(*slot)).count() as u64;
         let mut n_before = 0;
@@ -166,10 +171,11 @@ impl ReorderBuffer {
                     at = at + Micros::new(n_before * 1_000_000 / n_all);
                     n_before += 1;
                 }
-                DueRecord { at, slot }
+                DueRecord { at: at.max(released_at), slot }
             })
             .collect();
         due.sort_by_key(|due| due.at); // stable: records of one time keep their order
+        self.released_at = due.last().map_or(released_at, |due| due.at);
         self.releasing.extend(due);
     }
 
@@ -245,18 +251,27 @@ mod tests {
     /// 64 KiB of path in each line of a second: a small compressed file could take all memory.
     #[test]
     fn the_size_of_waiting_records_is_bounded() {
-        let mut reorder = ReorderBuffer::default();
-        let target = "x".repeat(60_000);
-        let mut n_released = 0;
-        for line in 0..5_000 {
-            let slot = reorder.store(&Record { target: target.as_str().into(), ..Record::default() });
-            assert!(reorder.push(SortKey { at: Timestamp::default(), log: 0, line }, slot));
-            while reorder.pop(false).is_some() {
-                n_released += 1;
+        for spreads in [false, true] {
+            let mut reorder = ReorderBuffer::new(NeededAttributes::default(), spreads);
+            let target = "x".repeat(60_000);
+            let (mut n_released, mut last) = (0, Timestamp::default());
+            for line in 0..5_000 {
+                let record =
+                    Record { target: target.as_str().into(), is_whole_second: true, ..Record::default() };
+                let slot = reorder.store(&record);
+                assert!(
+                    reorder.push(SortKey { at: Timestamp::default(), log: 0, line }, slot),
+                    "nothing is lost"
+                );
+                while let Some(due) = reorder.pop(false) {
+                    n_released += 1;
+                    assert!(last <= due.at, "time goes forward");
+                    last = due.at;
+                }
             }
+            assert!((3_000..5_000).contains(&n_released), "{n_released}");
+            assert!(reorder.slots.len() < 2_000 && reorder.n_bytes <= BYTES_MAX && reorder.was_full());
         }
-        assert!((3_000..4_000).contains(&n_released), "{n_released}");
-        assert!(reorder.slots.len() < 2_000 && reorder.n_bytes <= BYTES_MAX && reorder.was_full());
     }
 
     #[test]

@@ -132,15 +132,14 @@ impl Replay {
         all_counts: Option<&mut AllPolicyCounts>,
     ) -> ReplayOutcome {
         self.clock.set(at);
-        let mut facts = record_facts::facts(record, address, &self.identity, &self.needs);
+        let path = record_facts::path_seen(record, self.routes.is_some(), &self.identity);
+        let mut facts = record_facts::facts(record, address, &self.identity, &self.needs, &path);
         if facts.problem(&self.identity).is_some() {
             return ReplayOutcome::Rejected;
         }
         let mut named: SmallVec<[&str; 4]> = SmallVec::new();
         if let Some(routes) = &self.routes {
-            let Some((route, policies)) =
-                record_facts::route(record, &facts, routes.as_ref(), &self.identity)
-            else {
+            let Some((route, policies)) = record_facts::route(record, &path, routes.as_ref()) else {
                 return ReplayOutcome::Rejected;
             };
             facts.set(AttributeName::Route, route);

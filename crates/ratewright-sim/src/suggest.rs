@@ -111,10 +111,11 @@ pub fn suggest(
         }
         let Some((due, record)) = logs.next() else { break };
         let address = record_facts::address(&record, &file.identity);
-        let mut facts = record_facts::facts(&record, address, &file.identity, file.policies.needs());
+        let path = record_facts::path_seen(&record, file.routes.is_some(), &file.identity);
+        let mut facts = record_facts::facts(&record, address, &file.identity, file.policies.needs(), &path);
         let mut is_rejected = facts.problem(&file.identity).is_some();
         if let Some(routes) = &file.routes {
-            match record_facts::route(&record, &facts, routes.as_ref(), &file.identity) {
+            match record_facts::route(&record, &path, routes.as_ref()) {
                 Some((route, _)) => facts.set(AttributeName::Route, route),
                 None => is_rejected = true,
             }

@@ -74,8 +74,8 @@ pub(crate) enum Command {
     /// Find the lowest rate that denies at most a given share of the requests in access logs
     ///
     /// Prints the rate, the clients that it denies most, the share denied at other rates, and a policy to paste. A replay confirms that
-    /// this rate stays within the share and that the next lower rate does not. Rates have at most two significant digits: 9/h, 45/min,
-    /// 120/min, 15/s. Requests that are exempt by default, such as /static/** and /health, are not counted; a policy file (-c) with
+    /// this rate stays within the share and that the next lower rate does not. The rates tried are 1 to 590 per
+    /// hour, 10 to 590 per minute, and from 10 per second on, with at most two significant digits. Requests that are exempt by default, such as /static/** and /health, are not counted; a policy file (-c) with
     /// another section `exempt` changes that.
     #[command(after_help = SUGGEST_EXAMPLES)]
     Suggest(SuggestArgs),

@@ -153,11 +153,18 @@ impl HtmlPage {
                 page.with_context(|| format!("--html: cannot replace {name}"))?;
                 let real = path.canonicalize().with_context(|| format!("--html: cannot replace {name}"))?;
                 let is_log = logs.iter().any(|log| log.canonicalize().is_ok_and(|log| log == real));
-                let is_replaceable = !is_log && (start.is_empty() || is_page(&start));
+                let is_empty_page = start.is_empty() && real.extension().is_some_and(|name| name == "html");
+                let is_replaceable = !is_log && (is_empty_page || is_page(&start));
                 ensure!(is_replaceable, "--html: {name} exists and is not an HTML page; use another name");
                 real
             }
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => path.to_owned(),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                ensure!(
+                    !path.is_symlink(),
+                    "--html: {name} is a link to a file that does not exist; use another name"
+                );
+                path.to_owned()
+            }
             Err(error) => return Err(error).with_context(|| format!("--html: cannot write {name}")),
         };
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));

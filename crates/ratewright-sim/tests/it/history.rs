@@ -213,3 +213,22 @@ fn a_queue_without_a_gateway_is_noted() {
     let report = simulate(file, vec![log("log", json_format(), text)]);
     assert!(report.policies[0].notes[0].contains("would have to wait"), "{:?}", report.policies[0].notes);
 }
+
+/// One log shows users and the other does not, or a field map names a field that no line has: both are not recorded.
+#[test]
+fn each_log_must_show_an_attribute() {
+    let file = "policies: [{name: user, by: user, quota: {rate: 1/h}}]";
+    let line =
+        |user: &str| format!("192.0.2.1 - {user} [10/Feb/2026:08:20:11 +0000] \"GET / HTTP/1.1\" 200 1\n");
+    let is_simulated = |logs: Vec<ratewright_sim::Log>| simulate(file, logs).policies[0].is_simulated;
+    let of = |user: &str| log(user, Format::Combined, line(user));
+    assert!(is_simulated(vec![of("anna"), of("bert")]));
+    assert!(!is_simulated(vec![of("anna"), of("-")]));
+    assert!(is_simulated(vec![of("anna"), log("empty", Format::Combined, "")]));
+    let json = |field: &str| {
+        let fields = format!("time=t,user={field}").parse().unwrap();
+        log("json", Format::named("json", Some(fields)).unwrap(), "{\"t\":1770711611,\"user\":\"anna\"}\n")
+    };
+    assert!(is_simulated(vec![json("user")]));
+    assert!(!is_simulated(vec![json("usr")]));
+}

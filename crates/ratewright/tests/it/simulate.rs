@@ -278,7 +278,8 @@ fn a_page_replaces_only_a_page() {
         |page: &str| run_in(folder.path(), &["simulate", "-c", "p.yaml", "access.log", "--html", page]);
     assert!(Command::new("mkfifo").arg(folder.path().join("pipe")).status().unwrap().success());
     std::os::unix::fs::symlink("old.html", folder.path().join("link.html")).unwrap();
-    for page in ["access.log", "p.yaml", "none/x.html", ".", "pipe", "/dev/null"] {
+    std::os::unix::fs::symlink("nowhere", folder.path().join("dangling.html")).unwrap();
+    for page in ["access.log", "p.yaml", "none/x.html", ".", "pipe", "/dev/null", "dangling.html"] {
         let output = simulate(page);
         assert_eq!(output.status.code(), Some(2), "{page}: {output:?}");
         assert!(text(&output.stderr).contains("--html"), "{output:?}");
@@ -289,7 +290,7 @@ fn a_page_replaces_only_a_page() {
     }
     assert_eq!(std::fs::read_to_string(folder.path().join("access.log")).unwrap(), SAMPLE);
     let n_files = std::fs::read_dir(folder.path()).unwrap().count();
-    assert_eq!(n_files, 7, "no temporary file stays");
+    assert_eq!(n_files, 8, "no temporary file stays");
     assert!(folder.path().join("link.html").is_symlink(), "a link stays a link");
 }
 
@@ -303,6 +304,21 @@ fn routes_by_host_need_a_log_with_hosts() {
     let policy = &report["policies"][0];
     assert_eq!(policy["is_simulated"], false, "{policy}");
     assert!(policy["notes"][0].as_str().unwrap().contains("routes match by host"), "{policy}");
+}
+
+/// A gateway normalises the path and counts that one: the other readings of an ambiguous path do not count.
+#[test]
+fn with_routes_a_path_has_one_form() {
+    let config = "clients: {ambiguous_paths: reject}\n\
+        routes: [{id: all, match: {path: '/**'}, upstream: 'http://127.0.0.1:1'}]\n\
+        policies: [{name: a, by: path, quota: {rate: 1/h}}]\n";
+    let paths = ["/x/../b", "/b", "//x/login", "/login", "/x/login"];
+    let line =
+        |path: &&str| format!("192.0.2.1 - - [10/Feb/2026:08:20:11 +0000] \"GET {path} HTTP/1.1\" 200 1\n");
+    let folder = folder(&[("p.yaml", config), ("access.log", &paths.iter().map(line).collect::<String>())]);
+    let report = json_of(&run_in(folder.path(), &["simulate", "-c", "p.yaml", "access.log", "--json"]));
+    assert_eq!(report["policies"][0]["requests"], 5, "{report:#}");
+    assert_eq!(report["policies"][0]["denied"], 2, "/b and /x/login");
 }
 
 /// What `suggest` takes of a gateway's file is what `simulate` does with it.
