@@ -29,6 +29,9 @@ const OPEN_MAX: usize = 32;
 /// The beginning of a log that ranks it among logs which begin at the same time, in bytes.
 const TIE_BYTES: usize = LINE_MAX;
 
+/// Lines between two progress calls.
+const PROGRESS_EVERY: u64 = 8_192;
+
 /// Unreadable lines that are shown.
 const SHOWN_MAX: usize = 5;
 
@@ -198,11 +201,6 @@ impl Logs {
         self.reorder.was_full()
     }
 
-    /// Lines so far.
-    pub(crate) fn n_lines(&self) -> u64 {
-        self.counts.n_lines
-    }
-
     /// Opens a log and reads up to its first request. The beginning of the log is returned, too.
     fn first(&mut self, mut log: Log, close_after_first: bool) -> Result<(LogCursor, Vec<u8>), LogError> {
         let name = log.name.clone();
@@ -247,9 +245,30 @@ impl Logs {
         Ok((cursor, tie))
     }
 
+    /// Calls `each` with every request, in time order, and the time at which it is replayed. Calls `progress` with the
+    /// number of lines so far, every 8,192 lines.
+    pub(crate) fn each<E>(
+        &mut self,
+        progress: &mut dyn FnMut(u64),
+        mut each: impl FnMut(Timestamp, &Record<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut next_progress = PROGRESS_EVERY;
+        loop {
+            let n_lines = self.counts.n_lines;
+            if n_lines >= next_progress {
+                progress(n_lines);
+                next_progress = n_lines + PROGRESS_EVERY;
+            }
+            let Some((due, record)) = self.next() else { break };
+            each(due.at, &record)?;
+        }
+        progress(self.counts.n_lines);
+        Ok(())
+    }
+
     /// The next request in time order. It is there until the next call.
     #[inline]
-    pub(crate) fn next(&mut self) -> Option<(DueRecord, Record<'_>)> {
+    fn next(&mut self) -> Option<(DueRecord, Record<'_>)> {
         loop {
             if let Some(due) = self.reorder.pop(false) {
                 return Some((due, self.reorder.record(due)));

@@ -10,7 +10,7 @@ use ratewright_http::parts::{self, Values};
 use ratewright_http::path::normalise;
 
 use crate::record::Record;
-use crate::replay::Routes;
+use crate::replay::SimulatedFile;
 
 /// The path and the query of a target.
 pub(crate) fn path_and_query(target: &str) -> (&str, &str) {
@@ -29,25 +29,45 @@ pub(crate) fn address(record: &Record<'_>, rules: &IdentityRules) -> Option<IpAd
 }
 
 /// The path that policies see. A gateway normalises it first, and forwards that one; other entrypoints count every reading.
-pub(crate) fn path_seen<'a>(record: &'a Record<'_>, has_routes: bool, rules: &IdentityRules) -> Cow<'a, str> {
+pub(crate) fn path_seen<'a>(record: &'a Record<'_>, file: &SimulatedFile) -> Cow<'a, str> {
     let (path, _) = path_and_query(&record.target);
-    if has_routes && !path.is_empty() { normalise(path, rules.case) } else { Cow::Borrowed(path) }
+    let is_normalised = file.routes.is_some() && !path.is_empty();
+    if is_normalised { normalise(path, file.identity.case) } else { Cow::Borrowed(path) }
 }
 
-/// What is known about a logged request, of the attributes that policies need.
+/// What is known about a logged request, and the policies listed under its route. `path` is the one that policies see. `None`: the gateway
+/// rejects the request before it asks the limiter, because no route matches or the path is ambiguous.
 pub(crate) fn facts<'a>(
     record: &'a Record<'_>,
     address: Option<IpAddr>,
-    rules: &IdentityRules,
-    needs: &'a [AttributeName<String>],
+    file: &'a SimulatedFile,
+    path: &'a str,
+) -> Option<(Facts<'a>, &'a [String])> {
+    let mut facts = attributes(record, address, file, path);
+    if facts.problem(&file.identity).is_some() {
+        return None;
+    }
+    let Some(routes) = &file.routes else { return Some((facts, &[])) };
+    let host = record.host.as_deref().and_then(parts::host_of);
+    let (route, policies) = routes.find(host.as_deref(), path, &record.method)?;
+    facts.set(AttributeName::Route, route);
+    Some((facts, policies))
+}
+
+/// The attributes that the policies of a file need.
+fn attributes<'a>(
+    record: &'a Record<'_>,
+    address: Option<IpAddr>,
+    file: &'a SimulatedFile,
     path: &'a str,
 ) -> Facts<'a> {
+    let rules = &file.identity;
     let mut facts = Facts::default();
     if let Some(address) = address {
         facts.set_address(address, rules);
     }
     let (_, query) = path_and_query(&record.target);
-    for name in needs {
+    for name in file.policies.needs().iter() {
         match name {
             AttributeName::Method => facts.set_method(&record.method),
             AttributeName::Path if !path.is_empty() => facts.set_path(path, rules),
@@ -87,14 +107,4 @@ fn set_text<'a>(facts: &mut Facts<'a>, name: &'a AttributeName<String>, text: Op
     if let Some(text) = text.filter(|text| !text.starts_with(Attribute::UNREADABLE)) {
         facts.set(name.as_deref(), text);
     }
-}
-
-/// The route of a request with this normal path, and the policies listed under it.
-pub(crate) fn route<'r>(
-    record: &Record<'_>,
-    path: &str,
-    routes: &'r dyn Routes,
-) -> Option<(&'r str, &'r [String])> {
-    let host = record.host.as_deref().and_then(parts::host_of);
-    routes.find(host.as_deref(), path, &record.method)
 }

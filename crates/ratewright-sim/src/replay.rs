@@ -52,7 +52,7 @@ impl SimulatedFile {
 
 /// The routes of a gateway.
 pub trait Routes {
-    /// The name of the route of a request, and the policies listed under it. `None`: there is no route, and the gateway responds
+    /// The name of the route of a request, and the policies listed under it. `None`: no route matches, and the gateway responds
     /// with 404 or 405 before it asks the limiter. The path is in normal form.
     fn find(&self, host: Option<&str>, path: &str, method: &str) -> Option<(&str, &[String])>;
 
@@ -68,14 +68,11 @@ pub(crate) type Conceal = fn(&str) -> String;
 
 /// One policy file, and its buckets.
 pub(crate) struct Replay {
+    /// The file, with the policies that are simulated.
+    file: SimulatedFile,
     limiter: Limiter<Arc<MemoryStore<ManualClock>>>,
     store: Arc<MemoryStore<ManualClock>>,
     clock: ManualClock,
-    policies: Arc<Policies>,
-    needs: Arc<[AttributeName<String>]>,
-    identity: IdentityRules,
-    routes: Option<Box<dyn Routes>>,
-    patience: Micros,
 }
 
 /// The result of replaying a request.
@@ -87,7 +84,7 @@ pub(crate) enum ReplayOutcome {
     Exempt,
     /// It is allowed because no policy covers it.
     NoPolicy,
-    /// The gateway rejects it before it asks the limiter: there is no route, or its path is ambiguous.
+    /// The gateway rejects it before it asks the limiter: no route matches, or its path is ambiguous.
     Rejected,
 }
 
@@ -103,19 +100,16 @@ impl Replay {
     pub(crate) fn new(file: SimulatedFile, policies: Policies) -> Self {
         let clock = ManualClock::default();
         let store = Arc::new(MemoryStore::new(clock.clone(), KEYS_MAX));
-        let limiter = Limiter::new(policies, Arc::clone(&store));
-        let policies = limiter.policies();
-        let needs = Arc::clone(policies.needs());
-        let SimulatedFile { identity, routes, patience, .. } = file;
-        Self { limiter, store, clock, policies, needs, identity, routes, patience }
+        let limiter = Limiter::new(policies.clone(), Arc::clone(&store));
+        Self { file: SimulatedFile { policies, ..file }, limiter, store, clock }
     }
 
     pub(crate) fn policies(&self) -> &Policies {
-        &self.policies
+        &self.file.policies
     }
 
     pub(crate) fn identity(&self) -> &IdentityRules {
-        &self.identity
+        &self.file.identity
     }
 
     /// Buckets that were evicted before they were full again.
@@ -132,30 +126,22 @@ impl Replay {
         all_counts: Option<&mut AllPolicyCounts>,
     ) -> ReplayOutcome {
         self.clock.set(at);
-        let path = record_facts::path_seen(record, self.routes.is_some(), &self.identity);
-        let mut facts = record_facts::facts(record, address, &self.identity, &self.needs, &path);
-        if facts.problem(&self.identity).is_some() {
+        let path = record_facts::path_seen(record, &self.file);
+        let Some((facts, policies)) = record_facts::facts(record, address, &self.file, &path) else {
             return ReplayOutcome::Rejected;
-        }
-        let mut named: SmallVec<[&str; 4]> = SmallVec::new();
-        if let Some(routes) = &self.routes {
-            let Some((route, policies)) = record_facts::route(record, &path, routes.as_ref()) else {
-                return ReplayOutcome::Rejected;
-            };
-            facts.set(AttributeName::Route, route);
-            named.extend(policies.iter().map(String::as_str));
-        }
+        };
+        let named: SmallVec<[&str; 4]> = policies.iter().map(String::as_str).collect();
         let attributes = facts.attributes();
         let query = Query {
             select: facts.select(&named),
             address: facts.address,
-            patience: self.patience,
+            patience: self.file.patience,
             ..Query::new(&attributes)
         };
         let mut decision = ready(self.limiter.decide(&query));
         let outcome = match decision.verdict() {
             Verdict::Allow if decision.standings().next().is_some() => ReplayOutcome::Allowed,
-            Verdict::Allow if is_exempt(&self.policies, &query) => ReplayOutcome::Exempt,
+            Verdict::Allow if is_exempt(&self.file.policies, &query) => ReplayOutcome::Exempt,
             Verdict::Allow => ReplayOutcome::NoPolicy,
             Verdict::Deny => ReplayOutcome::Denied,
         };

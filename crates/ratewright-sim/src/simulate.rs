@@ -22,9 +22,6 @@ use crate::report::{
 use crate::stored_record::NeededAttributes;
 use crate::timeline_counter::TimelineCounter;
 
-/// Lines between two progress calls.
-pub(crate) const PROGRESS_EVERY: u64 = 8_192;
-
 /// How to simulate.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -135,22 +132,15 @@ pub fn simulate(
         None => None,
     };
     let mut totals = Totals::new();
-    let mut next_progress = PROGRESS_EVERY;
-    loop {
-        let n_lines = logs.n_lines();
-        if n_lines >= next_progress {
-            progress(n_lines);
-            next_progress = n_lines + PROGRESS_EVERY;
-        }
-        let Some((due, record)) = logs.next() else { break };
-        let address = record_facts::address(&record, replay.identity());
-        let outcome = replay.decide(due.at, &record, address, Some(&mut all_counts));
-        let client = totals.count(due.at, &record, address, &replay, outcome);
+    logs.each(progress, |at, record| {
+        let address = record_facts::address(record, replay.identity());
+        let outcome = replay.decide(at, record, address, Some(&mut all_counts));
+        let client = totals.count(at, record, address, &replay, outcome);
         if let Some(comparison) = &mut comparison {
-            comparison.count(due.at, &record, outcome, client);
+            comparison.count(at, record, outcome, client);
         }
-    }
-    progress(logs.n_lines());
+        Ok::<_, SimulateError>(())
+    })?;
     let was_full = logs.was_full();
     let LogsReport { logs, counts, unreadable } = logs.report();
     let policies = replay.policies().iter().zip(&all_counts.policies).zip(notes);

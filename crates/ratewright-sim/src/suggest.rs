@@ -21,7 +21,7 @@ mod share;
 
 use std::num::NonZeroU32;
 
-use ratewright_core::query::AttributeName;
+use ratewright_core::store::Charges;
 use ratewright_core::{Query, Quota};
 
 pub use event_file::EventFile;
@@ -35,9 +35,7 @@ use crate::reorder_buffer::ReorderBuffer;
 use crate::replay::{SimulatedFile, client_id, client_name, is_exempt};
 use crate::report::number::grouped;
 use crate::report::{BurstSuggestion, CurvePoint, DeniedClient, Period, Suggestion};
-use crate::simulate::{
-    PROGRESS_EVERY, SimulateError, SimulationSettings, add_log_notes, exempt_note, select_policies,
-};
+use crate::simulate::{SimulateError, SimulationSettings, add_log_notes, exempt_note, select_policies};
 use crate::stored_record::NeededAttributes;
 use candidate_rates::{Candidate, candidate_rates};
 use event_file::{EventReader, EventWriter};
@@ -102,62 +100,38 @@ pub fn suggest(
     };
     let mut has_whole_seconds = false;
     let mut left_out = LeftOut::default();
-    let mut next_progress = PROGRESS_EVERY;
-    loop {
-        let n_lines = logs.n_lines();
-        if n_lines >= next_progress {
-            progress(n_lines);
-            next_progress = n_lines + PROGRESS_EVERY;
-        }
-        let Some((due, record)) = logs.next() else { break };
-        let address = record_facts::address(&record, &file.identity);
-        let path = record_facts::path_seen(&record, file.routes.is_some(), &file.identity);
-        let mut facts = record_facts::facts(&record, address, &file.identity, file.policies.needs(), &path);
-        let mut is_rejected = facts.problem(&file.identity).is_some();
-        if let Some(routes) = &file.routes {
-            match record_facts::route(&record, &path, routes.as_ref()) {
-                Some((route, _)) => facts.set(AttributeName::Route, route),
-                None => is_rejected = true,
-            }
-        }
-        if is_rejected {
+    logs.each(progress, |at, record| {
+        let address = record_facts::address(record, &file.identity);
+        let path = record_facts::path_seen(record, file);
+        let Some((facts, _)) = record_facts::facts(record, address, file, &path) else {
             left_out.n_rejected += 1;
-            continue;
-        }
+            return Ok(());
+        };
         let attributes = facts.attributes();
         let query = Query { select: facts.select(&[]), address: facts.address, ..Query::new(&attributes) };
-        let mut charges = ratewright_core::store::Charges::new();
+        let mut charges = Charges::new();
         file.policies.select(&query, &mut charges);
-        let charge = match &*charges {
-            [] if is_exempt(&file.policies, &query) => {
-                left_out.n_exempt += 1;
-                continue;
-            }
-            [] => {
-                left_out.n_others += 1;
-                continue;
-            }
-            [charge] => charge,
+        let key = match &*charges {
+            [charge] => &charge.key,
             [_, ..] => {
                 left_out.n_ambiguous += 1;
-                continue;
+                return Ok(());
+            }
+            [] => {
+                let is_exempt = is_exempt(&file.policies, &query);
+                *(if is_exempt { &mut left_out.n_exempt } else { &mut left_out.n_others }) += 1;
+                return Ok(());
             }
         };
         has_whole_seconds |= record.is_whole_second;
-        let address = query.values(&AttributeName::<&str>::Ip).next();
-        let is_global = charge.key.name().partition().is_empty();
-        let id = client_id(writer.hasher(), &charge.key, address.filter(|_| !is_global).or(Some("")));
-        writer.add(due.at, id.unwrap_or_default(), || {
-            client_name(
-                &charge.key,
-                address.filter(|_| !is_global).or(Some("(all requests)")),
-                settings.conceal,
-            )
-        })?;
-        let period = suggestion.period.get_or_insert(Period { from: due.at, to: due.at });
-        period.to = period.to.max(due.at);
-    }
-    progress(logs.n_lines());
+        // Without a partition, all requests are one client.
+        let name = if key.name().partition().is_empty() { Some("(all requests)") } else { None };
+        let id = client_id(writer.hasher(), key, name).unwrap_or_default();
+        writer.add(at, id, || client_name(key, name, settings.conceal))?;
+        let period = suggestion.period.get_or_insert(Period { from: at, to: at });
+        period.to = period.to.max(at);
+        Ok::<_, SimulateError>(())
+    })?;
     let was_full = logs.was_full();
     let LogsReport { logs, counts, unreadable } = logs.report();
     let mut events = writer.finish()?;

@@ -2,12 +2,15 @@
 //!
 //! - [`Histogram`] counts durations. The caller reads the clock.
 //! - [`sounds_secret`] says which values must not be shown.
+//! - [`escape_hidden`] makes a client's text safe to print.
 //!
 //! Stores and entrypoints both report, and must not depend on each other; `ratewright-core` does not report.
 
+mod hidden;
 mod histogram;
 mod secret;
 
+pub use hidden::{escape_hidden, push_visible};
 pub use histogram::{Histogram, Reading};
 pub use secret::sounds_secret;
 

@@ -12,11 +12,12 @@ use std::time::Duration;
 
 use anyhow::Context;
 use http::Method;
+use ratewright_telemetry::escape_hidden;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::cli::{AdminArgs, InspectArgs, KeyArgs, ROWS_MAX, TopArgs};
-use crate::text_table::{TextTable, terminal_safe};
+use crate::text_table::TextTable;
 pub(crate) use health::health;
 pub(crate) use http_client::AdminClient;
 pub(crate) use reload::reload;
@@ -124,7 +125,7 @@ pub(crate) fn reset(args: &KeyArgs) -> ExitCode {
         let response = client.ask(Method::DELETE, "key", &args.key.params()).await?;
         show(&args.admin, response, |reset: ResetResult| {
             let whose = if reset.basis == "shared" { "for all instances" } else { "in this instance" };
-            format!("{} is reset, {whose}\n", terminal_safe(&args.key.to_string()))
+            format!("{} is reset, {whose}\n", escape_hidden(&args.key.to_string()))
         })
     })
 }
@@ -207,7 +208,7 @@ pub(crate) fn show<T: serde::de::DeserializeOwned>(
 
 impl KeyReply {
     fn words(&self, key: &AdminKey) -> String {
-        let key = terminal_safe(&key.to_string());
+        let key = escape_hidden(&key.to_string());
         if !self.in_flight_limits.is_empty() {
             let mut table = TextTable::new(["LIMIT", "IN FLIGHT", "MAX", "MODE"]);
             for limit in &self.in_flight_limits {
@@ -219,7 +220,7 @@ impl KeyReply {
         if self.limits.is_empty() {
             return format!(
                 "{key}: not counted; the policy or all limits are {}\n",
-                terminal_safe(&self.basis)
+                escape_hidden(&self.basis)
             );
         }
         let mut table = TextTable::new(["LIMIT", "LEFT", "OF", "FULL IN", "MODE", "BASIS"]);
@@ -264,7 +265,7 @@ impl LimitReply {
 impl DenialsReply {
     fn words(&self, policy: Option<&str>) -> String {
         let minutes = self.window_seconds / 60;
-        let by = policy.map_or(String::new(), |policy| format!(" by policy {}", terminal_safe(policy)));
+        let by = policy.map_or(String::new(), |policy| format!(" by policy {}", escape_hidden(policy)));
         let no_client = format!("No client was denied{by} in the last {minutes} minutes\n");
         if self.top.is_empty() && self.denials.is_empty() {
             return no_client;

@@ -52,5 +52,8 @@ pub(crate) fn in_lines(changes: &[Change]) -> String {
     if changes.is_empty() {
         return "no difference\n".to_owned();
     }
-    changes.iter().map(|change| format!("{}\n", crate::text_table::terminal_safe(&change.line()))).collect()
+    changes
+        .iter()
+        .map(|change| format!("{}\n", ratewright_telemetry::escape_hidden(&change.line())))
+        .collect()
 }

@@ -10,6 +10,7 @@ use ratewright_core::{Clock as _, Limiter};
 use ratewright_http::Dialect;
 use ratewright_server::{ServerSettings, rest};
 use ratewright_store::{MemoryStore, SystemClock, WallClock};
+use ratewright_telemetry::escape_hidden;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -17,7 +18,7 @@ use crate::admin_client;
 use crate::cli::ExplainArgs;
 use crate::config::{Config, Source};
 use crate::serve::found_route;
-use crate::text_table::{TextTable, terminal_safe};
+use crate::text_table::TextTable;
 
 /// More keys than one request can have.
 const KEYS_MAX: usize = 1_000;
@@ -147,10 +148,10 @@ fn by_file(config: Config, body: &Value) -> anyhow::Result<Value> {
 
 impl ExplainReply {
     fn words(&self, request: &str) -> String {
-        let mut text = format!("{}: {}\n", terminal_safe(request), terminal_safe(&self.summary));
+        let mut text = format!("{}: {}\n", escape_hidden(request), escape_hidden(&self.summary));
         // Writing to a string cannot fail.
         if let Some(route) = &self.route {
-            let _ = writeln!(text, "route: {}", terminal_safe(route));
+            let _ = writeln!(text, "route: {}", escape_hidden(route));
         }
         let mut known = TextTable::new(["ATTRIBUTE", "VALUE", "FROM"]);
         for ReplyAttribute { name, values, from } in &self.attributes {
@@ -185,7 +186,7 @@ impl ExplainReply {
             if self.allowed { "allowed".to_owned() } else { format!("denied with {}", self.status) };
         let _ = writeln!(text, "\n{verdict} (basis {}); nothing was spent", self.basis);
         for (name, value) in &self.headers {
-            let _ = writeln!(text, "  {name}: {}", terminal_safe(value));
+            let _ = writeln!(text, "  {name}: {}", escape_hidden(value));
         }
         text
     }

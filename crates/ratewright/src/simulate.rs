@@ -14,13 +14,13 @@ use ratewright_gateway::RouteTable;
 use ratewright_gateway::route::RouteLookup;
 use ratewright_sim::report::LogReport;
 use ratewright_sim::{Report, Routes, SimulatedFile, SimulationSettings};
+use ratewright_telemetry::escape_hidden;
 use ratewright_tower::RequestReader;
 use tempfile::NamedTempFile;
 
 use crate::cli::{LogArgs, SimulateArgs};
 use crate::config::{Config, ConfigError, Source};
 use crate::log_files::LogFiles;
-use crate::text_table::terminal_safe;
 
 /// Simulates a policy file, and prints the report.
 pub(crate) fn simulate(args: &SimulateArgs) -> ExitCode {
@@ -58,7 +58,7 @@ pub(crate) fn warn_of_lost_requests(
         );
     }
     let failed = logs.iter().filter_map(|log| Some((&log.log, log.error.as_ref()?)));
-    let failed: Vec<_> = failed.map(|(log, error)| terminal_safe(&format!("{log}: {error}"))).collect();
+    let failed: Vec<_> = failed.map(|(log, error)| escape_hidden(&format!("{log}: {error}"))).collect();
     failed.iter().for_each(|failed| eprintln!("warning: log not fully read: {failed}"));
     n_unreadable == 0 && n_out_of_order == 0 && failed.is_empty()
 }
@@ -75,7 +75,7 @@ impl CommandError {
         match self {
             Self::Config(errors) => crate::report_errors(&errors),
             Self::Other(error) => {
-                eprintln!("error: {}", terminal_safe(&format!("{error:#}")));
+                eprintln!("error: {}", escape_hidden(&format!("{error:#}")));
                 ExitCode::from(crate::EXIT_USAGE)
             }
         }

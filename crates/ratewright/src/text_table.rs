@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use ratewright_telemetry::escape_hidden;
+
 /// Rows with a header.
 pub(crate) struct TextTable<const N: usize> {
     rows: Vec<[String; N]>,
@@ -13,14 +15,8 @@ impl<const N: usize> TextTable<N> {
     }
 
     pub(crate) fn row(&mut self, cells: [String; N]) {
-        self.rows.push(cells.map(|cell| terminal_safe(&cell)));
+        self.rows.push(cells.map(|cell| escape_hidden(&cell)));
     }
-}
-
-/// A text with its control characters escaped: clients could send commands to the operator's terminal otherwise.
-pub(crate) fn terminal_safe(text: &str) -> String {
-    let shown = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
-    text.chars().map(shown).collect()
 }
 
 impl<const N: usize> fmt::Display for TextTable<N> {

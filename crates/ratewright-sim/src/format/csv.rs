@@ -1,7 +1,8 @@
 //! Logs of comma-separated values (RFC 4180), with the columns of a field map.
 //!
-//! A field is a column by its name in the first line, or by its number from 1. If all are numbers, there is no header
-//! line. A record is one line: a quoted value cannot contain a line break.
+//! A field is a column by its name in the first line, or by its number from 1. If the map has numbers alone, a header
+//! line is optional: it is a line that has a word, such as `time`, where others have their time. A record is one line:
+//! a quoted value cannot contain a line break.
 
 use std::borrow::Cow;
 
@@ -49,7 +50,10 @@ impl CsvParser {
             Columns::Missing => Err(MISSING),
             // Rotated logs that were put together repeat the header line.
             Columns::Known(_) if !self.header.is_empty() && line == self.header => Ok(Line::NotRequest),
-            Columns::Known(columns) => record(&self.fields, columns, line),
+            Columns::Known(columns) => record(&self.fields, columns, line).or_else(|error| {
+                let is_header = self.header.is_empty() && has_word_for_time(&self.fields, columns, line);
+                if is_header { Ok(Line::NotRequest) } else { Err(error) }
+            }),
         }
     }
 
@@ -113,6 +117,16 @@ fn record<'a>(
         }
     }
     builder.finish()
+}
+
+/// True if the value of a time has letters and no digit.
+fn has_word_for_time(fields: &[(Field, String)], columns: &[Vec<usize>], line: &[u8]) -> bool {
+    let is_time = |field: &usize| matches!(fields.get(*field), Some((Field::Time | Field::ResponseTime, _)));
+    let mut values = columns.iter().zip(CsvValues { rest: Some(line) });
+    let time = values.find(|(column, _)| column.iter().any(is_time)).and_then(|(_, value)| value.ok());
+    time.is_some_and(|time| {
+        time.contains(|c: char| c.is_ascii_alphabetic()) && !time.contains(|c: char| c.is_ascii_digit())
+    })
 }
 
 /// The values of a line that are not read yet; `None` at its end.

@@ -75,7 +75,7 @@ pub enum FieldMapError {
 pub(super) enum Field {
     /// The time of arrival.
     Time,
-    /// The time of the response, if there is no time of arrival.
+    /// The time of the response. It is used if the log does not have the time of arrival.
     ResponseTime,
     /// The time from arrival to response.
     Duration(DurationUnit),

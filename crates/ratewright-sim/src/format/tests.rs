@@ -675,6 +675,16 @@ fn lines_of_csv_are_read_by_a_field_map() {
 }
 
 #[test]
+fn a_csv_log_read_by_column_numbers_may_have_a_header_line() {
+    let mut parser = Format::Csv(fields("ip=1,time=2")).parser();
+    assert_eq!(parser.parse(b"client ip4,arrival time"), Ok(Line::NotRequest));
+    assert!(matches!(parser.parse(b"203.0.113.7,1794990246"), Ok(Line::Request(_))));
+    for line in ["203.0.113.7,-", "203.0.113.7,", "203.0.113.7", "client ip4,t1", "client ip4,\"time"] {
+        assert!(parser.parse(line.as_bytes()).is_err(), "{line}");
+    }
+}
+
+#[test]
 fn a_csv_log_without_the_columns_of_the_map_is_unreadable() {
     let mut parser = Format::Csv(fields("time=ts,ip=client")).parser();
     for line in ["ts,ip", "1794990246,1.2.3.4"] {
@@ -855,7 +865,7 @@ fn damaged() -> impl Strategy<Value = (&'static str, Vec<u8>)> {
 }
 
 proptest! {
-    /// Whatever a line contains, there is no panic and no control character, and the lines before it do not matter.
+    /// No line makes a parser panic or return a control character, and the lines before it do not change the result.
     #[test]
     fn any_bytes_are_a_line_or_an_error(line in prop::collection::vec(any::<u8>(), 0..200)) {
         for (name, sample) in SAMPLES {

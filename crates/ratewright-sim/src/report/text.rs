@@ -1,7 +1,9 @@
 //! A report as text for a terminal of about 100 columns, the most important first.
 
 use super::client_row::ClientRow;
-use super::escape::{printable, shortened, wrapped};
+use ratewright_telemetry::escape_hidden;
+
+use super::escape::{shortened, wrapped};
 use super::number::{counted, grouped, part_of, share};
 use super::report_table::Align::{Left, Right};
 use super::report_table::ReportTable;
@@ -187,7 +189,7 @@ pub(super) fn by_in_words(by: &[String]) -> String {
     if by.is_empty() {
         return "one bucket for all requests".to_owned();
     }
-    format!("by {}", printable(&by.join(", ")))
+    format!("by {}", escape_hidden(&by.join(", ")))
 }
 
 /// The denied clients.
@@ -310,7 +312,7 @@ pub(super) fn unreadable_section(lines: &[UnreadableLine], unreadable: u64) -> S
     let mut text = format!("\nunreadable lines (showing {} of {})\n", lines.len(), grouped(unreadable));
     for UnreadableLine { log, line, reason, text: beginning } in lines {
         let beginning = shortened(beginning);
-        text.push_str(&format!("  {}:{line}: {}: {beginning}\n", shortened(log), printable(reason)));
+        text.push_str(&format!("  {}:{line}: {}: {beginning}\n", shortened(log), escape_hidden(reason)));
     }
     text
 }

@@ -64,7 +64,7 @@ proptest! {
         let clock = ManualClock::default();
         let limiter = Limiter::new(policies(file).policies, MemoryStore::new(clock.clone(), 1_000_000));
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        let mut by_policy: BTreeMap<String, (u64, u64)> = BTreeMap::new();
+        let mut by_policy: BTreeMap<String, [u64; 3]> = BTreeMap::new();
         let mut denied = 0;
         for (at, visit) in &visits {
             clock.set(Timestamp::from_micros(*at));
@@ -76,14 +76,18 @@ proptest! {
             ];
             let query = Query::new(&attributes);
             let mut decision = runtime.block_on(limiter.decide(&query));
-            let mut seen: BTreeMap<&str, bool> = BTreeMap::new();
-            for (policy, _, standing) in decision.standings() {
-                *seen.entry(policy.name()).or_default() |= standing.is_over();
+            let mut seen: BTreeMap<&str, (bool, bool)> = BTreeMap::new();
+            for (policy, limit, standing) in decision.standings() {
+                let (is_denied, is_near) = seen.entry(policy.name()).or_default();
+                *is_denied |= standing.is_over();
+                // Less than a fifth of the capacity remains.
+                *is_near |= f64::from(standing.remaining) < f64::from(limit.quota().capacity().get()) / 5.0;
             }
-            for (name, is_denied) in seen {
-                let counts = by_policy.entry(name.to_owned()).or_default();
-                counts.0 += 1;
-                counts.1 += u64::from(is_denied);
+            for (name, (is_denied, is_near)) in seen {
+                let [requests, denied, near_misses] = by_policy.entry(name.to_owned()).or_default();
+                *requests += 1;
+                *denied += u64::from(is_denied);
+                *near_misses += u64::from(is_near && !is_denied);
             }
             denied += u64::from(decision.verdict() == Verdict::Deny);
             if decision.verdict() == Verdict::Allow {
@@ -92,8 +96,9 @@ proptest! {
         }
         prop_assert_eq!((report.requests, report.denied), (visits.len() as u64, denied));
         for policy in &report.policies {
-            let (requests, denied) = by_policy.get(&policy.policy).copied().unwrap_or_default();
-            prop_assert_eq!((policy.requests, policy.denied), (requests, denied), "{}", policy.policy);
+            let counts = by_policy.get(&policy.policy).copied().unwrap_or_default();
+            prop_assert_eq!([policy.requests, policy.denied, policy.near_misses], counts, "{}", policy.policy);
+            let [requests, denied, _] = counts;
             prop_assert_eq!(policy.allowed, requests - denied);
             prop_assert_eq!(policy.timeline.denied.iter().sum::<u64>(), denied);
             prop_assert_eq!(policy.timeline.allowed.iter().sum::<u64>(), requests - denied);

@@ -2,10 +2,11 @@
 
 use std::fmt;
 
+use ratewright_telemetry::escape_hidden;
 use serde::Deserialize;
 
 use super::{InFlightReply, LimitReply};
-use crate::text_table::{TextTable, terminal_safe};
+use crate::text_table::TextTable;
 
 /// The buckets of a client address.
 #[derive(Deserialize)]
@@ -48,7 +49,7 @@ impl ClientPolicy {
         let needs = self.needs.iter().map(part).collect::<Vec<_>>().join(" and ");
         let needs = (!needs.is_empty()).then(|| format!("needs {needs}"));
         let words: Vec<_> = needs.into_iter().chain(self.note.clone()).collect();
-        (!words.is_empty()).then(|| terminal_safe(&format!("{}: {}", self.policy, words.join("; "))))
+        (!words.is_empty()).then(|| escape_hidden(&format!("{}: {}", self.policy, words.join("; "))))
     }
 }
 
@@ -56,7 +57,7 @@ impl fmt::Display for ClientBuckets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { ip, client, policies } = self;
         let counted_as = if ip == client { String::new() } else { format!(", counted as {client}") };
-        writeln!(f, "{}", terminal_safe(&format!("{ip}{counted_as}")))?;
+        writeln!(f, "{}", escape_hidden(&format!("{ip}{counted_as}")))?;
         if policies.is_empty() {
             return writeln!(f, "\nThere are no policies");
         }

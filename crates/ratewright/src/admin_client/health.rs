@@ -3,11 +3,11 @@
 use std::process::ExitCode;
 
 use http::StatusCode;
+use ratewright_telemetry::escape_hidden;
 use serde::Deserialize;
 
 use super::{AdminClient, run_to_end, show};
 use crate::cli::HealthArgs;
-use crate::text_table::terminal_safe;
 
 /// The response to `/ready` and `/health`.
 #[derive(Deserialize)]
@@ -23,7 +23,7 @@ pub(crate) fn health(args: &HealthArgs) -> ExitCode {
         let is_good = status == StatusCode::OK;
         show(&args.admin, response, |health: HealthReply| match health.reason {
             _ if is_good => format!("{good}\n"),
-            Some(reason) => format!("not {good}: {}\n", terminal_safe(&reason)),
+            Some(reason) => format!("not {good}: {}\n", escape_hidden(&reason)),
             None => format!("not {good}\n"),
         })?;
         Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })

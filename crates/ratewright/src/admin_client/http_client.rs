@@ -8,11 +8,11 @@ use anyhow::{Context, anyhow, bail};
 use http::request::Builder;
 use http::{Method, Request, Response, StatusCode, header};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use ratewright_telemetry::escape_hidden;
 use serde_json::Value;
 
 use crate::cli::AdminArgs;
 use crate::fetch::{ClientCert, FetchError, FetchLimits, Fetcher, is_local};
-use crate::text_table::terminal_safe;
 
 /// A response of 1,000 rows with the longest texts is shorter than this.
 const FETCH_LIMITS: FetchLimits =
@@ -163,7 +163,7 @@ fn reason(error: &FetchError) -> String {
 /// The problem detail of a rejected request, and what to do.
 fn refusal(response: &Response<axum::body::Bytes>) -> String {
     let problem: Value = serde_json::from_slice(response.body()).unwrap_or_default();
-    let detail = problem["detail"].as_str().map_or_else(|| response.status().to_string(), terminal_safe);
+    let detail = problem["detail"].as_str().map_or_else(|| response.status().to_string(), escape_hidden);
     match response.status() {
         StatusCode::UNAUTHORIZED => format!("{detail}; see --token"),
         _ => detail,

@@ -3,11 +3,11 @@
 use std::process::ExitCode;
 
 use http::{Method, StatusCode};
+use ratewright_telemetry::escape_hidden;
 use serde::Deserialize;
 
 use super::{AdminClient, run_to_end, show};
 use crate::cli::ReloadArgs;
-use crate::text_table::terminal_safe;
 
 /// The response if the file is in force.
 #[derive(Deserialize)]
@@ -52,7 +52,7 @@ impl ReloadDone {
         self.warnings.iter().for_each(|warning| eprintln!("warning: {}", lines(warning)));
         let lines = |needs_restart: bool| -> String {
             let some = self.changes.iter().filter(|change| change.needs_restart == needs_restart);
-            some.map(|change| format!("  {}\n", terminal_safe(&change.line))).collect()
+            some.map(|change| format!("  {}\n", escape_hidden(&change.line))).collect()
         };
         match (lines(false).as_str(), lines(true).as_str()) {
             ("", "") => "in force; no difference\n".to_owned(),
@@ -65,5 +65,5 @@ impl ReloadDone {
 
 /// A text of several lines, without control characters.
 fn lines(text: &str) -> String {
-    text.lines().map(terminal_safe).collect::<Vec<_>>().join("\n")
+    text.lines().map(escape_hidden).collect::<Vec<_>>().join("\n")
 }

@@ -79,7 +79,16 @@ const ARROWS: [(&str, &[&str]); 17] = [
             "ratewright-tower",
         ],
     ),
-    ("ratewright-sim", &["ratewright-config", "ratewright-core", "ratewright-http", "ratewright-store"]),
+    (
+        "ratewright-sim",
+        &[
+            "ratewright-config",
+            "ratewright-core",
+            "ratewright-http",
+            "ratewright-store",
+            "ratewright-telemetry",
+        ],
+    ),
     (
         "ratewright-bench",
         &["ratewright-client", "ratewright-core", "ratewright-lab", "ratewright-rls", "ratewright-store"],

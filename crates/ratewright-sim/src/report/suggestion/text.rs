@@ -1,6 +1,8 @@
 //! A suggestion as text for a terminal: the answer first, the policy to paste last.
 
-use super::super::escape::{printable, printable_lines, shortened};
+use ratewright_telemetry::escape_hidden;
+
+use super::super::escape::{printable_lines, shortened};
 use super::super::number::{counted, grouped, part_of, share};
 use super::super::report_table::Align::{Left, Right};
 use super::super::report_table::ReportTable;
@@ -79,7 +81,7 @@ impl Suggestion {
     fn answer(&self, burst: &BurstSuggestion) -> String {
         let n = grouped(burst.burst.into());
         let Some(rate) = &burst.rate else {
-            let at_most = printable(&self.deny_at_most);
+            let at_most = escape_hidden(&self.deny_at_most);
             let needed = burst.sufficient_burst.map_or_else(String::new, |sufficient| {
                 format!("; burst {} or more is needed", grouped(sufficient.into()))
             });

@@ -102,7 +102,7 @@ fn a_report_without_denials_reads_well() {
 #[test]
 fn hostile_names_cannot_command_the_terminal() {
     let text = hostile_report("\x1b[2J\u{202e}</td><script>alert(1)</script>\r\n").to_text();
-    assert!(text.contains(r"\u{1b}[2J\u{202e}</td><script>alert(1)</script>\u{d}\u{a}"), "{text}");
+    assert!(text.contains(r"\u{1b}[2J\u{202e}</td><script>alert(1)</script>\r\n"), "{text}");
     assert!(!text.contains(['\x1b', '\r', '\u{202e}']), "{text}");
 }
 
