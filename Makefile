@@ -1,6 +1,6 @@
 # The words that people and CI use. `make test` is the whole gate.
 
-.PHONY: run test test-all chaos scaling lint docs deny deps bench-authorize bench-memory bench-policies bench-redis bench-api bench-gateway bench-grpc bench-client bench-simulate bench-tower footprint package publishable deb dist mutants fuzz
+.PHONY: run test test-all chaos scaling lint docs deny deps bench-authorize bench-memory bench-policies bench-redis bench-api bench-gateway bench-grpc bench-client bench-page bench-simulate bench-tower footprint screenshots package publishable deb dist mutants fuzz
 
 run: ## run Ratewright on its defaults
 	cargo run --release
@@ -8,6 +8,7 @@ run: ## run Ratewright on its defaults
 test: deps lint ## format, lints and all tests; installs what is missing
 	./.ci/node npm test
 	./.ci/node npm run test:browser
+	./.ci/node npx biome check ../../crates/ratewright-server/page ../../crates/ratewright/tests/browser
 	cargo test --workspace --quiet
 	cargo test --package ratewright-store --features shuttle --test shuttle --quiet
 	$(MAKE) --no-print-directory package
@@ -86,6 +87,10 @@ bench-client: deps-client ## CPU and instructions that the retry clients add to 
 	./.ci/node npm run --silent build
 	./.ci/node npm run --silent bench
 
+bench-page: deps-client ## instructions of a decision with the live page open, against closed; fails above 1.02
+	cargo build --release --quiet --package ratewright
+	cargo run --release --quiet --package ratewright-bench -- page
+
 bench-simulate: deps-simulate ## CPU of a line in `ratewright simulate`, against goaccess; memory with 10 million clients
 	cargo build --release --quiet --package ratewright
 	cargo run --release --quiet --package ratewright-bench -- simulate
@@ -93,6 +98,10 @@ bench-simulate: deps-simulate ## CPU of a line in `ratewright simulate`, against
 bench-tower: deps-bench ## CPU of a request under the layer for axum, against tower_governor
 	cargo build --release --quiet --manifest-path bench/tower/Cargo.toml --target-dir bench/tower/target
 	cargo run --release --quiet --package ratewright-bench -- tower bench/tower/target/release/tower-peer
+
+screenshots: deps ## the screenshots of docs/live-page, after 15 minutes of traffic
+	cargo build --release --quiet --package ratewright
+	RATEWRIGHT=$(abspath $(TARGET)/release/ratewright) ./.ci/node node --test $(CURDIR)/crates/ratewright/tests/browser/screenshots.mjs
 
 footprint: deps-bench ## size, start time and memory, against nginx: the table of docs/install.md
 	cargo build --release --quiet --package ratewright

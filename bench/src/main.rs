@@ -13,6 +13,7 @@ mod grpc;
 mod load;
 mod memory;
 mod openloop;
+mod page;
 mod policies;
 mod redis;
 mod rounds;
@@ -23,7 +24,7 @@ mod worst;
 use std::process::ExitCode;
 
 const USAGE: &str = "usage: ratewright-bench \
-    memory | policies | redis [LIMITADOR-PEER] | redis-worst | api | authorize | client | footprint | gateway [peers] | grpc [THROTTLECRAB-SERVER] | simulate | tower TOWER-PEER";
+    memory | policies | redis [LIMITADOR-PEER] | redis-worst | api | authorize | client | footprint | gateway [peers] | grpc [THROTTLECRAB-SERVER] | page | simulate | tower TOWER-PEER";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -50,6 +51,7 @@ fn run(arguments: &[&str]) -> Result<(), String> {
         ["client-play", side, calls] => client::play(side == "ours", calls.parse().unwrap_or(1)),
         ["footprint"] => return footprint::run(),
         ["gateway", ref only @ ..] => return gateway::run(only.first().copied()),
+        ["page"] => return page::run(),
         ["simulate"] => return simulate::run(),
         ["tower", servers] => tower::run(servers),
         ["grpc", ref peer @ ..] => return grpc::run(peer.first().copied()),

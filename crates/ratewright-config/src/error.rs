@@ -8,7 +8,7 @@
 //! ```
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use ratewright_telemetry::sounds_secret;
 
@@ -74,17 +74,20 @@ const OPEN_SECTIONS: [&str; 10] =
 pub(crate) fn may_hold_secrets(text: &str, line: u64) -> bool {
     let n = usize::try_from(line).unwrap_or(usize::MAX);
     let above = text.lines().take(n);
-    let goes_on =
-        |line: &str| line.starts_with([' ', '\t', '#', ']', '}']) || line == "-" || line.starts_with("- ");
-    let is_name = |line: &&str| !line.trim().is_empty() && !goes_on(line);
+    let is_name = |line: &&str| !line.trim().is_empty() && !continues_section(line);
     let section = above.clone().filter(is_name).last().and_then(|line| line.split_once(':'));
     let is_open = section.is_some_and(|(name, _)| OPEN_SECTIONS.contains(&name));
     let is_bare_name = above.last().and_then(|line| line.trim().strip_suffix(':')).is_some_and(is_word);
     !is_open && !is_bare_name
 }
 
+/// True if a line cannot begin a section.
+pub(crate) fn continues_section(line: &str) -> bool {
+    line.starts_with([' ', '\t', '#', ']', '}']) || line == "-" || line.starts_with("- ")
+}
+
 /// True if a line has a pattern for an attribute whose values are secrets, such as `'header:X-Api-Key': …`.
-fn has_secret_pattern(line: &str) -> bool {
+pub(crate) fn has_secret_pattern(line: &str) -> bool {
     const KINDS: [&str; 5] = ["header:", "cookie:", "query:", "claim:", "attribute:"];
     KINDS.iter().flat_map(|kind| line.split(kind).skip(1)).any(|rest| {
         let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && !"-_.".contains(c)).unwrap_or(rest.len());
@@ -116,6 +119,11 @@ impl ConfigError {
     /// A problem of a whole file.
     pub fn of_file(file: PathBuf, problem: String) -> Self {
         Self { file, position: None, problem }
+    }
+
+    /// The file that it is in.
+    pub fn file(&self) -> &Path {
+        &self.file
     }
 
     /// A problem at a position. Without a position it belongs to the first file.

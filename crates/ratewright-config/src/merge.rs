@@ -12,6 +12,7 @@
 //! | all others: values, other lists, tables, and sections with a position such as `quota` | the later one replaces the earlier one |
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use crate::error;
 use crate::file::{self, File};
@@ -155,9 +156,14 @@ fn item_name(item: &Node) -> Option<(&str, Option<Position>)> {
 impl Reader<'_> {
     /// All files merged into one. None if one of them is invalid: it may have settings that the others lack.
     pub fn merged_file(&mut self) -> Option<File> {
+        self.merged_files(0..self.files.len())
+    }
+
+    /// Some of the files, by their numbers, merged into one. None if one of them is invalid.
+    pub fn merged_files(&mut self, numbers: Range<usize>) -> Option<File> {
         let mut merged = Node::Null;
         let mut is_complete = true;
-        for (number, source) in self.files.iter().enumerate() {
+        for (number, source) in self.files.iter().enumerate().filter(|(number, _)| numbers.contains(number)) {
             let Some(node) = self.recorded_file(number, source) else {
                 is_complete = false;
                 continue;

@@ -38,7 +38,8 @@ use axum::Router;
 use axum::extract::{ConnectInfo, Request};
 use axum::middleware::Next;
 use axum::response::IntoResponse;
-use http::{HeaderMap, HeaderName, StatusCode, header};
+use http::request::Parts;
+use http::{Extensions, HeaderMap, HeaderName, StatusCode, header};
 use ratewright_http::Problem;
 use ratewright_http::address::Proxies;
 
@@ -123,11 +124,19 @@ pub fn is_exposed(address: SocketAddr) -> bool {
 impl<'a> Caller<'a> {
     /// The sender of a request, according to the listener. Without an address it is not local.
     pub fn of(request: &'a Request) -> Self {
-        let extensions = request.extensions();
+        Self::new(request.headers(), request.extensions())
+    }
+
+    /// The sender of a request with this head.
+    pub(crate) fn of_head(head: &'a Parts) -> Self {
+        Self::new(&head.headers, &head.extensions)
+    }
+
+    fn new(headers: &'a HeaderMap, extensions: &Extensions) -> Self {
         let peer = extensions.get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(peer)| peer.ip());
         Self {
             peer: peer.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
-            headers: request.headers(),
+            headers,
             client_certified: extensions.get().copied(),
             is_behind_load_balancer: extensions.get::<BehindLoadBalancer>().is_some(),
         }

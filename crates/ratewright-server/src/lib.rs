@@ -11,6 +11,7 @@
 
 mod access;
 pub mod admin;
+mod body;
 mod key;
 mod listen;
 mod response;

@@ -16,7 +16,6 @@
 //! that concern other clients (with `key`, reset, decide, refund) are for local callers and those with a token.
 
 mod authorize;
-mod body;
 mod bucket_target;
 mod client;
 mod decide;
@@ -38,7 +37,7 @@ use axum::extract::{ConnectInfo, Request, State};
 use axum::response::IntoResponse;
 use axum::routing::{MethodRouter, delete, get, post};
 use axum::{Extension, Router};
-use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 use ratewright_core::decision::Observe;
 use ratewright_core::query::Ask;
 use ratewright_core::{Clock, Limiter, Store, Verdict};
@@ -46,6 +45,7 @@ use ratewright_http::correlation::given_id;
 use ratewright_http::{CorrelationId, Problem, RateLimitHeaders};
 
 use crate::access::Caller;
+use crate::body::{self, BodyLimits};
 use crate::response::{HandlerResult, ProblemResponse, json, method_not_allowed, not_found};
 use crate::settings::{ServerSettings, SharedServerSettings};
 use bucket_target::BucketTarget;
@@ -55,9 +55,9 @@ pub use authorize::{AUTHORIZE, authorize_router, misdirected};
 pub use client::IsListed;
 pub use decide::{CountInFlight, FindRoute, FoundRoute, GatewayView, parse as parse_decide};
 
-/// The maximum body length of one query, and of a batch.
-const BODY_MAX: usize = 256 * 1024;
-const BATCH_BODY_MAX: usize = 8 * 1024 * 1024;
+/// The limits on the body of one query, and of a batch.
+const BODY_LIMITS: BodyLimits = BodyLimits::json(256 * 1024);
+const BATCH_BODY_LIMITS: BodyLimits = BodyLimits::json(8 * 1024 * 1024);
 
 /// The state of the REST entrypoint.
 pub struct Rest<S, O, C> {
@@ -99,8 +99,8 @@ where
 }
 
 /// Routes of the admin API for buckets: `GET /api/v1/admin/key?policy=&key=` shows a key under each quota, `DELETE` resets it.
-/// The key is required, because an operator is not a client. `GET /api/v1/admin/client?ip=` shows the buckets of an address
-/// under all policies that `is_listed` accepts.
+/// The key is required, because an operator is not a client. `GET /api/v1/admin/client?ip=` and `POST /api/v1/admin/client` show
+/// the buckets of a client under all policies that `is_listed` accepts.
 pub fn key_router<S, O, C>(api: Rest<S, O, C>, is_listed: IsListed) -> Router
 where
     S: Store<Error = Infallible> + 'static,
@@ -114,7 +114,10 @@ where
         )
         .route(
             "/api/v1/admin/client",
-            without_head(get(client::<S, O, C>).layer(Extension(is_listed)), "GET"),
+            without_head(
+                get(client::<S, O, C>).post(client::<S, O, C>).layer(Extension(is_listed)),
+                "GET,POST",
+            ),
         )
         .route("/api/v1/explain", post(explain::<S, O, C>))
         .with_state(Arc::new(api))
@@ -202,8 +205,18 @@ where
     C: Clock,
 {
     let settings = api.settings.load_full();
-    let ip = client::parse(request.uri().query().unwrap_or_default())?;
-    let client = client::ClientAddress::new(ip, &settings.dialect.rules);
+    if request.method() == Method::GET {
+        let ip = client::parse(request.uri().query().unwrap_or_default())?;
+        let client = client::ClientLookup::of_address(ip, &settings.dialect.rules);
+        return respond(client.inspect(&api.limiter, &api.gateway, is_listed).await);
+    }
+    let (head, body) = request.into_parts();
+    let body = body::read(&head.headers, body, BODY_LIMITS).await?;
+    let lookup = client::parse_request(&body)?;
+    let (rates, permits) = (api.limiter.policies(), (api.gateway.permits)());
+    let of_permits = permits.needs().iter().filter(|name| !rates.needs().contains(name));
+    let needs: Vec<_> = rates.needs().iter().chain(of_permits).cloned().collect();
+    let client = lookup.client(&settings, &needs, api.clock.now())?;
     respond(client.inspect(&api.limiter, &api.gateway, is_listed).await)
 }
 
@@ -249,7 +262,7 @@ where
     let settings = api.settings.load_full();
     authorize(&request, &settings, "decide", "use /api/v1/rate-limit/check for your own address")?;
     let (head, body) = request.into_parts();
-    let body = body::read(&head.headers, body, BODY_MAX).await?;
+    let body = body::read(&head.headers, body, BODY_LIMITS).await?;
     let query = decide::parse(&body)?;
     let id = match given_id(&head.headers).or_else(|| query.given_id()) {
         Some(id) => Cow::Borrowed(id),
@@ -274,7 +287,7 @@ where
     let settings = api.settings.load_full();
     authorize(&request, &settings, "decide", "use /api/v1/rate-limit/check for your own address")?;
     let (head, body) = request.into_parts();
-    let body = body::read(&head.headers, body, BATCH_BODY_MAX).await?;
+    let body = body::read(&head.headers, body, BATCH_BODY_LIMITS).await?;
     let queries = decide::parse_batch(&body)?;
     let id = given_id(&head.headers);
     let decider = decide::RestDecider { limiter: &api.limiter, settings: &settings, now: begun, id };
@@ -291,7 +304,7 @@ where
     let settings = api.settings.load_full();
     authorize(&request, &settings, "explain", "send one of api.tokens")?;
     let (head, body) = request.into_parts();
-    let body = body::read(&head.headers, body, BODY_MAX).await?;
+    let body = body::read(&head.headers, body, BODY_LIMITS).await?;
     let query = decide::parse(&body)?;
     let now = api.clock.now();
     let decider = decide::RestDecider { limiter: &api.limiter, settings: &settings, now, id: None };
@@ -311,7 +324,7 @@ where
 {
     authorize(&request, &api.settings.load(), "refund", "send one of api.tokens")?;
     let (head, body) = request.into_parts();
-    let body = body::read(&head.headers, body, BODY_MAX).await?;
+    let body = body::read(&head.headers, body, BODY_LIMITS).await?;
     let receipt = receipt::parse(&body)?;
     let paid = receipt.paid()?;
     let n_refunded = if used.admit(&receipt) { api.limiter.refund_paid(&paid).await } else { 0 };

@@ -25,6 +25,8 @@ mod decision_durations;
 mod decision_log;
 mod decisions;
 mod denials;
+mod history;
+mod recorder;
 #[cfg(test)]
 mod tests;
 mod top_clients;
@@ -43,10 +45,14 @@ use ratewright_core::{Clock, Decision, Micros, Policy, Query, Timestamp, Verdict
 use ratewright_listen::LogThrottle;
 use ratewright_telemetry::sounds_secret;
 
+use decisions::AfterCount;
+
 pub use decision_durations::{Check, Checks};
 pub use decision_log::Warnings;
-pub use decisions::{DecisionCount, Decisions, NearLimit};
+pub use decisions::{DecisionCount, Decisions, NearLimit, PolicyTotals};
 pub use denials::{Denial, Denials, DeniedClient};
+pub use history::{History, HistoryUpdate, PolicyStep, SecondCounts};
+pub use recorder::{RecordedDecisions, Recorder};
 
 /// The most bytes kept of a client, a method or a path.
 const TEXT_MAX: usize = 256;
@@ -56,6 +62,8 @@ pub struct Telemetry<C> {
     checks: Checks,
     decisions: Decisions,
     denials: Denials,
+    history: History,
+    recorder: Recorder,
     warnings: LogThrottle,
     /// Separate, so that a flood of shadow denials does not suppress other warnings.
     shadow_warnings: LogThrottle,
@@ -105,6 +113,8 @@ impl<C: Clock> Telemetry<C> {
             checks: Checks::default(),
             decisions: Decisions::default(),
             denials: Denials::default(),
+            history: History::default(),
+            recorder: Recorder::default(),
             warnings: warnings.throttle(),
             shadow_warnings: warnings.throttle(),
             clock,
@@ -125,6 +135,32 @@ impl<C: Clock> Telemetry<C> {
     /// The most denied clients and the last denials.
     pub fn denials(&self) -> &Denials {
         &self.denials
+    }
+
+    /// The last 15 minutes.
+    pub fn history(&self) -> &History {
+        &self.history
+    }
+
+    /// Decisions one by one, while the live page is open.
+    pub fn recorder(&self) -> &Recorder {
+        &self.recorder
+    }
+
+    /// Records decisions until as many calls of [`Telemetry::close_page`]. False if `n_max` pages are open already.
+    pub(crate) fn open_page(&self, n_max: usize) -> bool {
+        self.recorder.open(n_max, |is_open| self.decisions.set_recording(is_open))
+    }
+
+    /// Ends the recording that [`Telemetry::open_page`] started.
+    pub(crate) fn close_page(&self) {
+        self.recorder.close(|is_open| self.decisions.set_recording(is_open));
+    }
+
+    /// Reads the counters into the history. To be called about once a second.
+    pub fn sample(&self) {
+        self.history.sample(self, self.recorder.is_open());
+        self.recorder.end_second();
     }
 
     /// The wall clock.
@@ -169,16 +205,28 @@ impl<C: Clock> Telemetry<C> {
     /// Counts the verdict of each policy, and records a denial.
     #[inline]
     fn count(&self, query: &Query<'_>, decision: &Decision) {
-        let is_shadow_denied = self.decisions.count(decision, query.entrypoint);
-        match decision.verdict() {
-            Verdict::Deny => self.denied(query, decision),
-            Verdict::Allow if is_shadow_denied => self.denied(query, decision),
-            Verdict::Allow => decision_log::allowed(query, decision),
+        let after_count = self.decisions.count(decision, query.entrypoint);
+        if decision.verdict() == Verdict::Allow && after_count.is_nothing() {
+            decision_log::allowed(query, decision);
+        } else {
+            self.note(query, decision, after_count);
         }
     }
 
-    /// Records and logs a denial, or what would be one if the policy were enforced.
+    /// Remembers and logs a denial, or what would be one if the policy were enforced. Records the decision for the live page,
+    /// if it is open.
     #[cold]
+    fn note(&self, query: &Query<'_>, decision: &Decision, after_count: AfterCount) {
+        if after_count.is_recorded() && self.recorder.is_sampled(query.address) {
+            self.recorder.record(query, decision, after_count.is_shadow_denied(), self.clock.now());
+        }
+        if decision.verdict() == Verdict::Deny || after_count.is_shadow_denied() {
+            self.denied(query, decision);
+        } else {
+            decision_log::allowed(query, decision);
+        }
+    }
+
     fn denied(&self, query: &Query<'_>, decision: &Decision) {
         let now = self.clock.now();
         self.denials.record(query, decision, now);

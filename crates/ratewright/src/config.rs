@@ -50,7 +50,7 @@ use ratewright_config::program::{
 
 pub(crate) use changes::{Change, Contents, changes, short as changes_in_short};
 pub(crate) use envoy::{EnvoyConfig, of_text as envoy_of_text};
-pub(crate) use explain::{explain, explain_envoy};
+pub(crate) use explain::{Explainer, PolicyWords, exemptions, explain, explain_envoy};
 use listen::EnabledListeners;
 pub(crate) use listen::{ListenConfig, ListenerConfig};
 pub(crate) use ratewright_config::program::raw_value::{Position, in_file};
@@ -271,6 +271,43 @@ impl Config {
         Self::of(&mut Fingerprint { files, referenced: ReferencedFiles::elsewhere() }, environment)
     }
 
+    /// The configuration in force with the policies of another text, and what else that has of clients and routes. Files that they name
+    /// are not read. The text may come from a browser, so variables are not expanded in it: their values would show in names.
+    pub(crate) fn with_policies_of(
+        edited: SourceFile,
+        in_force: &[SourceFile],
+        environment: Environment<'_>,
+    ) -> Result<Self, Vec<ConfigError>> {
+        if let Some(line) =
+            (1..).zip(edited.text.lines()).find_map(|(n, line)| line.contains("${").then_some(n))
+        {
+            let problem = format!("line {line}: variables are not expanded here; write the value");
+            return Err(vec![ConfigError::of_file(edited.path, problem)]);
+        }
+        let files: Vec<_> = std::iter::once(edited).chain(in_force.iter().cloned()).collect();
+        let mut referenced = ReferencedFiles::elsewhere();
+        let mut reader = SectionReader::new(Reader::new(&files, &mut referenced, environment));
+        let (new, old) = (reader.merged_files(0..1), reader.merged_files(1..files.len()));
+        let config = new.zip(old).map(|(new, old)| {
+            reader.config(File {
+                policies: new.policies,
+                exempt: new.exempt,
+                enabled: new.enabled,
+                clients: new.clients.or(old.clients),
+                routes: new.routes.or(old.routes),
+                gateway: new.gateway.or(old.gateway),
+                ..File::default()
+            })
+        });
+        let Reader { mut errors, mut warnings, .. } = reader.base;
+        errors.sort_by_key(ConfigError::order);
+        warnings.retain(|warning| Some(warning.file()) == files.first().map(|file| file.path.as_path()));
+        match config {
+            Some(config) if errors.is_empty() => Ok(Self { warnings, ..config }),
+            _ => Err(errors),
+        }
+    }
+
     /// The configuration that a text describes, without an environment.
     pub(crate) fn of_text(text: &str) -> Result<Self, Vec<ConfigError>> {
         Self::of_input("t.yaml", text.to_owned(), &|_| None)
@@ -293,6 +330,11 @@ impl Fingerprint {
         let files = source.read();
         let files = files.map_err(|error| vec![ConfigError::of_file(error.path, error.problem)])?;
         Ok(Self { files, referenced: self.referenced.reread() })
+    }
+
+    /// The policy files.
+    pub(crate) fn files(&self) -> &[SourceFile] {
+        &self.files
     }
 
     /// The folders in which a change of the files that are named shows.

@@ -41,6 +41,7 @@ mod text_table;
 mod traces;
 mod upgrade;
 mod variable_typos;
+mod what_if;
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;

@@ -45,8 +45,8 @@ use tokio::task::JoinHandle;
 use tracing::{error, info};
 
 use crate::config::{
-    AnswersConfig, Change, ClientsConfig, Config, ConfigError, Contents, Fingerprint, Source, changes,
-    changes_in_short, log_warnings,
+    AnswersConfig, Change, ClientsConfig, Config, ConfigError, Contents, Fingerprint, Source, SourceFile,
+    changes, changes_in_short, log_warnings,
 };
 use crate::log;
 use crate::serve::Running;
@@ -79,6 +79,10 @@ pub(crate) struct Reloads {
     last_read: Mutex<Option<Fingerprint>>,
     /// The contents of the files in force, to compare new files with.
     in_force: Mutex<Contents>,
+    /// The policy files in force, as they are written.
+    files: Mutex<Vec<SourceFile>>,
+    /// Why the files that were read last are not in force.
+    last_error: Mutex<Option<String>>,
     /// The contents of the files at the start: restart-only settings are still in force as they were then.
     at_start: Contents,
     requests: mpsc::Sender<ReloadRequest>,
@@ -176,6 +180,8 @@ impl Reloads {
             restart_only: RestartOnly::of(config),
             last_read: Mutex::new(Some(config.fingerprint.clone())),
             in_force: Mutex::new(config.contents()),
+            files: Mutex::new(config.fingerprint.files().to_vec()),
+            last_error: Mutex::new(None),
             at_start: config.contents(),
             requests,
         };
@@ -212,6 +218,23 @@ impl Reloads {
     /// True if the last reload succeeded, or there was none.
     pub(crate) fn last_succeeded(&self) -> bool {
         self.n_failed.load(Ordering::Relaxed) == self.n_failed_before.load(Ordering::Relaxed)
+    }
+
+    /// The policy files in force, as they are written. They may contain secrets.
+    pub(crate) fn files(&self) -> Vec<SourceFile> {
+        self.files.lock().clone()
+    }
+
+    /// Why the files that were read last are not in force, if they are not.
+    pub(crate) fn last_error(&self) -> Option<String> {
+        self.last_error.lock().clone()
+    }
+
+    /// Counts a reload that was rejected.
+    fn fail(&self, errors: Vec<String>) -> Reloaded {
+        self.n_failed.fetch_add(1, Ordering::Relaxed);
+        *self.last_error.lock() = Some(errors.join("\n"));
+        Reloaded::Rejected { errors }
     }
 
     /// When the configuration in force was read.
@@ -322,9 +345,8 @@ impl Running {
             let missing_section =
                 self.missing_section(&config).map(|missing_section| missing_section.words());
             if let Some(why) = missing_section.or_else(|| self.dropped(&config, &contents)) {
-                self.reloads.n_failed.fetch_add(1, Ordering::Relaxed);
                 error!("{why}");
-                return rejected(why);
+                return self.reloads.fail(vec![why]);
             }
         }
         if let Err(error) = self.gateway.trust_for(&config.gateway) {
@@ -354,6 +376,8 @@ impl Running {
         self.gateway.replace(config.gateway, dialect, self.limiter.policies(), config.permits);
         *jwks_task = new_jwks_task;
         *self.reloads.in_force.lock() = contents;
+        *self.reloads.files.lock() = config.fingerprint.files().to_vec();
+        *self.reloads.last_error.lock() = None;
         log_warnings(&config.warnings);
         for change in changes.iter().take(LOGGED_MAX) {
             info!("reloaded: {}", change.line());
@@ -416,20 +440,18 @@ impl Running {
 
     /// Logs and returns why the files cannot be put in force.
     fn refuse(&self, error: &anyhow::Error) -> Reloaded {
-        self.reloads.n_failed.fetch_add(1, Ordering::Relaxed);
         let why = format!("policy file rejected: {error:#}");
         error!("{why}");
-        rejected(why)
+        self.reloads.fail(vec![why])
     }
 
     /// Logs and returns the errors of the files. The configuration in force stays.
     fn keep(&self, errors: &[ConfigError]) -> Reloaded {
-        self.reloads.n_failed.fetch_add(1, Ordering::Relaxed);
         for error in errors {
             error!("{error:#}");
         }
         error!(problems = errors.len(), "policy file rejected; the previous file stays in force");
-        Reloaded::Rejected { errors: errors.iter().map(|error| format!("{error:#}")).collect() }
+        self.reloads.fail(errors.iter().map(|error| format!("{error:#}")).collect())
     }
 }
 

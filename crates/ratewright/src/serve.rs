@@ -6,6 +6,7 @@
 //!                          └────────┴── reload: a new rule set and new settings, while the listeners stay open
 //! ```
 
+mod instance;
 mod listeners;
 mod shared_state;
 

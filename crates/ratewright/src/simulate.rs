@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, ensure};
 use http::Method;
-use ratewright_core::policy::{Policy, Selector};
+use ratewright_core::policy::{Policy, PolicyError, Selector};
 use ratewright_core::{Micros, Policies};
 use ratewright_gateway::RouteTable;
 use ratewright_gateway::route::RouteLookup;
@@ -200,6 +200,14 @@ pub(crate) fn policy_file(
     let source = Source { path: Some(path.to_owned()), profile: profile.map(str::to_owned) };
     let config = Config::read_alone(&source, &crate::environment).map_err(CommandError::Config)?;
     config.warnings.iter().for_each(|warning| eprintln!("warning: {warning:#}"));
+    Ok(simulated_file(config, path.display().to_string())?)
+}
+
+/// A configuration to simulate, which reports call by this name, and notes on what of it is not simulated.
+pub(crate) fn simulated_file(
+    config: Config,
+    name: String,
+) -> Result<(SimulatedFile, Vec<String>), PolicyError> {
     let mut notes = Vec::new();
     let in_flight: Vec<_> = config.permits.iter().map(Policy::name).collect();
     if !in_flight.is_empty() {
@@ -219,7 +227,7 @@ pub(crate) fn policy_file(
     let is_simulated = |policy: &&Policy| *policy.selector() != Selector::Named || is_routed(policy);
     let policies = config.policies.iter().filter(is_simulated).cloned().collect();
     let policies = Policies::new(policies)?.with_exempt(config.policies.exempt().to_vec());
-    let mut file = SimulatedFile::new(path.display().to_string(), policies);
+    let mut file = SimulatedFile::new(name, policies);
     file.identity = config.clients.rules;
     if !routes.is_empty() {
         file.patience = Micros::from_secs(RequestReader::PATIENCE.as_secs());

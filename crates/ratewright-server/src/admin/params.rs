@@ -11,15 +11,6 @@ const N_DEFAULT: usize = 20;
 /// The most rows in a response.
 const N_MAX: usize = 1_000;
 
-/// The parameters that a call takes.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum AcceptedAdminParams {
-    /// `n`.
-    Number,
-    /// `n` and `policy`.
-    Policy,
-}
-
 /// The parameters of a call.
 #[derive(PartialEq, Eq, Debug)]
 pub(super) struct AdminParams {
@@ -29,27 +20,18 @@ pub(super) struct AdminParams {
 
 impl AdminParams {
     /// Parses a URL's query: every parameter at most once, and no others. An empty policy means all.
-    pub(super) fn parse(query: &str, accepts: AcceptedAdminParams) -> Result<Self, Problem> {
+    pub(super) fn parse(query: &str) -> Result<Self, Problem> {
         let (mut policy, mut n) = (None, None);
         for (name, value) in pairs(query) {
             match name {
                 "n" => once(&mut n, parse_n(&decode("n", value)?)?, "n")?,
-                "policy" if accepts == AcceptedAdminParams::Policy => {
+                "policy" => {
                     once(&mut policy, parse_policy(decode("policy", value)?.into_owned())?, "policy")?;
                 }
-                _ => return Err(unknown(name, accepts.known())),
+                _ => return Err(unknown(name, "policy and n")),
             }
         }
         Ok(Self { policy: policy.flatten(), n: n.unwrap_or(N_DEFAULT) })
-    }
-}
-
-impl AcceptedAdminParams {
-    fn known(self) -> &'static str {
-        match self {
-            Self::Number => "n",
-            Self::Policy => "policy and n",
-        }
     }
 }
 
@@ -91,18 +73,14 @@ mod tests {
     #[test]
     fn parameters_are_parsed_or_rejected() {
         let all = AdminParams { policy: None, n: N_DEFAULT };
-        assert_eq!(AdminParams::parse("", AcceptedAdminParams::Policy), Ok(all));
-        assert_eq!(
-            AdminParams::parse("policy=&n=5", AcceptedAdminParams::Policy),
-            Ok(AdminParams { policy: None, n: 5 })
-        );
+        assert_eq!(AdminParams::parse(""), Ok(all));
+        assert_eq!(AdminParams::parse("policy=&n=5"), Ok(AdminParams { policy: None, n: 5 }));
         let login = AdminParams { policy: Some("login".to_owned()), n: N_DEFAULT };
-        assert_eq!(AdminParams::parse("policy=log%69n", AcceptedAdminParams::Policy), Ok(login));
+        assert_eq!(AdminParams::parse("policy=log%69n"), Ok(login));
         let long = format!("policy={}", "x".repeat(65));
         for bad in ["n=0", "n=-1", "n=1001", "n=", "n=1&n=1", "m=1", &long] {
-            assert!(AdminParams::parse(bad, AcceptedAdminParams::Policy).is_err(), "{bad}");
+            assert!(AdminParams::parse(bad).is_err(), "{bad}");
         }
-        assert!(AdminParams::parse("policy=login", AcceptedAdminParams::Number).is_err());
     }
 
     #[test]

@@ -1,17 +1,21 @@
 //! The admin API as its callers see it.
 
 use std::num::NonZeroU32;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use expect_test::{Expect, expect};
 use http::Method;
+use parking_lot::Mutex;
 use ratewright_core::query::{Ask, Attribute, AttributeName, Entrypoint, Select};
 use ratewright_core::quota::{Algorithm, Refill};
-use ratewright_core::{Limiter, ManualClock, Policies, Policy, Query, Quota, Timestamp, Verdict};
+use ratewright_core::{Limiter, ManualClock, Micros, Policies, Policy, Query, Quota, Timestamp, Verdict};
 use ratewright_store::MemoryStore;
 use ratewright_telemetry::Histogram;
+use serde_json::Value;
 use tower::ServiceExt;
 
 use super::*;
+use crate::settings::ServerSettings;
 use crate::telemetry::{TelemetryObserver, Warnings};
 
 /// The `Accept` header of Prometheus.
@@ -59,18 +63,68 @@ async fn admin_api(readiness: Readiness, labels: &[(&str, &str)]) -> Router {
             Figure::durations("ratewright_store_call", "How long calls took").took([], calls.read()),
         ]
     });
-    let info = Info { version: "1.2.3", generation: 4, uptime: Micros::from_millis(5_999) };
-    let admin = Arc::new(Admin {
-        telemetry,
-        metrics,
-        is_policy: Box::new(|name| ["login", "idle"].contains(&name)),
-        info: Box::new(move || info.clone()),
-        readiness: Box::new(move || readiness.clone()),
-        reload: Box::new(|_| {
-            Box::pin(async { Reloaded::Rejected { errors: vec!["it is empty".to_owned()] } })
-        }),
-    });
+    let settings = ServerSettings::default().shared();
+    let instance = Arc::new(TestInstance { readiness, ..TestInstance::default() });
+    let admin = Arc::new(Admin { telemetry, metrics, settings, instance });
     open(admin.clone()).merge(guarded(admin))
+}
+
+/// A program without listeners and store.
+#[derive(Debug)]
+pub(super) struct TestInstance {
+    pub(super) readiness: Readiness,
+    pub(super) is_stopping: AtomicBool,
+    pub(super) simulated: Mutex<Vec<SimulateRequest>>,
+}
+
+impl Default for TestInstance {
+    fn default() -> Self {
+        Self { readiness: Readiness::Ready, is_stopping: AtomicBool::new(false), simulated: Mutex::default() }
+    }
+}
+
+impl Instance for TestInstance {
+    fn is_policy(&self, name: &str) -> bool {
+        ["login", "idle"].contains(&name)
+    }
+
+    fn info(&self) -> Info {
+        Info { version: "1.2.3", generation: 4, uptime: Micros::from_millis(5_999) }
+    }
+
+    fn readiness(&self) -> Readiness {
+        self.readiness.clone()
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.is_stopping.load(Relaxed)
+    }
+
+    fn reload(&self, _: bool) -> InstanceFuture<'_, Reloaded> {
+        Box::pin(async { Reloaded::Rejected { errors: vec!["it is empty".to_owned()] } })
+    }
+
+    fn status(&self) -> LiveStatus {
+        LiveStatus::default()
+    }
+
+    fn policies(&self) -> PolicyList {
+        PolicyList { generation: 4, ..PolicyList::default() }
+    }
+
+    fn policy_file(&self) -> PolicyFileText {
+        PolicyFileText { text: Some("policies: []".to_owned()), reason: None }
+    }
+
+    fn simulate(&self, request: SimulateRequest) -> InstanceFuture<'_, Result<Value, SimulationError>> {
+        let result = match request.policy_text.as_str() {
+            "bad" => Err(SimulationError::Policies(vec!["1:1: bad".to_owned(), "1:2: worse".to_owned()])),
+            "log" => Err(SimulationError::Log("format not recognised".to_owned())),
+            _ => Ok(serde_json::json!({ "report": {}, "warnings": [] })),
+        };
+        self.simulated.lock().push(request);
+        Box::pin(async { result })
+    }
 }
 
 async fn ask(admin_api: Router, method: Method, path: &str, accept: &str) -> (u16, String, String) {
@@ -126,6 +180,36 @@ async fn denied_clients_and_denials_are_listed() {
         r#"200 application/json {"denials":[{"atUnixMs":1700000000250,"policy":"login","client":"192.0.2.1","method":"POST","path":"/login","retryAfterSeconds":3600,"basis":"local","mode":"enforce","correlationId":""}]}"#
     ]];
     check("/api/v1/admin/denials?n=1", expected).await;
+    let list = async |path| ask(admin_api(Readiness::Ready, &[]).await, Method::GET, path, "").await.2;
+    assert_eq!(list("/api/v1/admin/denials").await, list("/api/v1/admin/denials?policy=login").await);
+    check("/api/v1/admin/denials?policy=idle", expect![[r#"200 application/json {"denials":[]}"#]]).await;
+    let (status, ..) =
+        ask(admin_api(Readiness::Ready, &[]).await, Method::GET, "/api/v1/admin/denials?policy=nope", "")
+            .await;
+    assert_eq!(status, 404);
+}
+
+#[tokio::test]
+async fn a_simulation_gets_the_policies_and_the_log_apart() {
+    let simulate = async |query: &str, body: &'static str| {
+        let request = http::Request::post(format!("/api/v1/admin/simulate?{query}"));
+        let admin_api = admin_api(Readiness::Ready, &[]).await;
+        let response = admin_api.oneshot(request.body(Body::from(body)).unwrap()).await.unwrap();
+        let status = response.status().as_u16();
+        let body = axum::body::to_bytes(response.into_body(), 100_000).await.unwrap();
+        format!("{status} {}", String::from_utf8(body.into()).unwrap())
+    };
+    let ok = r#"200 {"report":{},"warnings":[]}"#;
+    assert_eq!(simulate("policyBytes=2", "okGET / HTTP/1.1").await, ok);
+    assert_eq!(simulate("policyBytes=0", "").await, ok);
+    expect![[r#"422 {"status":422,"title":"Invalid policies","detail":"the policies are invalid: 1:1: bad; 1:2: worse","errors":["1:1: bad","1:2: worse"]}"#]]
+        .assert_eq(&simulate("policyBytes=3", "badlog").await);
+    expect![[r#"422 {"type":"about:blank","title":"Unprocessable Entity","status":422,"detail":"format not recognised"}"#]]
+        .assert_eq(&simulate("policyBytes=3", "loglog").await);
+    expect![[r#"400 {"type":"about:blank","title":"Bad Request","status":400,"detail":"policyBytes is 4, but the body has 3 bytes","parameter":"policyBytes"}"#]]
+        .assert_eq(&simulate("policyBytes=4", "log").await);
+    assert!(simulate("policyBytes=2", "\u{fc}").await.starts_with("200"));
+    assert!(simulate("policyBytes=1", "\u{fc}").await.contains("the policy file is not UTF-8"));
 }
 
 #[tokio::test]
@@ -133,7 +217,7 @@ async fn errors_are_problems() {
     check(
         "/nowhere",
         expect![[
-            r#"404 application/problem+json {"type":"about:blank","title":"Not Found","status":404,"detail":"path /nowhere not found; use /metrics, /health, /ready, /actuator/info or /api/v1/admin/top"}"#
+            r#"404 application/problem+json {"type":"about:blank","title":"Not Found","status":404,"detail":"path /nowhere not found; use / (a page), /metrics, /health, /ready, /actuator/info or /api/v1/admin/top"}"#
         ]],
     )
     .await;

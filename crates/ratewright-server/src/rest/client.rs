@@ -1,4 +1,5 @@
-//! All buckets of one client address, for operators: `GET /api/v1/admin/client?ip=192.0.2.7`. Nothing is spent.
+//! All buckets of one client, for operators: `GET /api/v1/admin/client?ip=192.0.2.7`, or `POST` with its attributes, which may be
+//! secrets and so are not in the URL. Nothing is spent.
 //!
 //! ```text
 //!   by: ip                        the bucket 192.0.2.7
@@ -7,8 +8,10 @@
 //!   by: user                      needs user; and the bucket ip:192.0.2.7, if it was used because a user was unreadable
 //! ```
 //!
-//! Every policy is listed: if the address alone does not name a bucket, the response says what is missing.
+//! Every policy is listed: if the attributes do not name a bucket, the response says what is missing. Nothing searches
+//! the store for keys that contain them.
 
+use std::borrow::Cow;
 use std::convert::Infallible;
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -19,16 +22,19 @@ use http::{Response, StatusCode};
 use ratewright_core::decision::Observe;
 use ratewright_core::policy::{Missing, Mode, Part};
 use ratewright_core::query::{Ask, Attribute, AttributeName, Entrypoint, Select};
+use ratewright_core::quota::{Algorithm, Refill};
 use ratewright_core::store::Key;
-use ratewright_core::{Decision, Limiter, Micros, Policies, Policy, Query, Store};
+use ratewright_core::{Decision, Limiter, Micros, Policies, Policy, Query, Quota, Store, Timestamp};
 use ratewright_http::{Facts, IdentityRules, Problem};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
-use super::decide::{GatewayView, LimitState};
+use super::decide::{ClientFacts, GatewayView, LimitState};
 use super::in_flight::{self, InFlightLimit};
+use crate::body::{self, Object};
 use crate::key::Escaped;
 use crate::response::json;
+use crate::settings::ServerSettings;
 use crate::url::{bad, decode, once, pairs, quoted, unknown};
 
 /// Whether a policy is in the policy file.
@@ -37,23 +43,36 @@ pub type IsListed = fn(&Policy) -> bool;
 /// How many policies are read at once.
 const AT_ONCE: usize = 50;
 
-/// A client address.
-pub(super) struct ClientAddress {
-    ip: IpAddr,
-    facts: Facts<'static>,
+/// The client to look up.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ClientRequest<'a> {
+    /// What is known about its requests.
+    #[serde(borrow, default)]
+    attributes: Object<ClientFacts<'a>>,
+    /// A key that callers name (ad hoc keys).
+    #[serde(borrow, default)]
+    key: Option<Cow<'a, str>>,
+}
+
+/// A client.
+pub(super) struct ClientLookup<'a> {
+    facts: Facts<'a>,
 }
 
 /// The response.
 #[derive(Serialize)]
 struct ClientUsage<'a> {
-    ip: IpAddr,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ip: Option<IpAddr>,
     /// Its name in bucket keys: for IPv6 a network.
-    client: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    client: Option<&'a str>,
     /// Every policy, in the order of the file; those with `in_flight` last.
     policies: Vec<PolicyUsage<'a>>,
 }
 
-/// The buckets of one policy for the address.
+/// The buckets of one policy for the client.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct PolicyUsage<'a> {
@@ -62,15 +81,49 @@ struct PolicyUsage<'a> {
     /// As `ratewright inspect` takes it; empty for the one bucket for all clients.
     #[serde(skip_serializing_if = "Option::is_none")]
     key: Option<String>,
-    /// The parts of the key that do not follow from an address.
+    /// The parts of the key that are not known.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     needs: Vec<String>,
     /// A remark.
     #[serde(skip_serializing_if = "Option::is_none")]
     note: Option<&'static str>,
-    limits: Vec<LimitState<'a>>,
+    limits: Vec<ClientLimit<'a>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     in_flight_limits: Vec<InFlightLimit<'a>>,
+}
+
+/// One bucket.
+#[derive(Serialize)]
+struct ClientLimit<'a> {
+    #[serde(flatten)]
+    state: LimitState<'a>,
+    refill: Refilling,
+}
+
+/// How a bucket becomes full again.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Refilling {
+    /// `smooth`: units return one by one, evenly. `steps`: `units` return together every `windowMs`. `at_once`: all return
+    /// together. `by_age`: each returns `windowMs` after it was spent.
+    shape: &'static str,
+    units: u32,
+    window_ms: u64,
+    /// When all have returned.
+    full_after_ms: u64,
+}
+
+impl Refilling {
+    fn of(quota: &Quota, full_after: Micros) -> Self {
+        let shape = match quota.algorithm() {
+            Algorithm::TokenBucket(Refill::Smooth) | Algorithm::LeakyBucket(_) => "smooth",
+            Algorithm::TokenBucket(Refill::Stepped) => "steps",
+            Algorithm::SlidingWindow | Algorithm::SlidingWindowCounter => "by_age",
+            Algorithm::FixedWindow(_) => "at_once",
+        };
+        let ms = |time: Micros| time.as_micros().div_ceil(1_000);
+        Self { shape, units: quota.units(), window_ms: ms(quota.window()), full_after_ms: ms(full_after) }
+    }
 }
 
 /// Remarks.
@@ -101,14 +154,44 @@ fn parse_ip(text: &str) -> Result<IpAddr, Problem> {
     })
 }
 
-impl ClientAddress {
-    pub(super) fn new(ip: IpAddr, rules: &IdentityRules) -> Self {
+/// Parses the body of a lookup.
+pub(super) fn parse_request(body: &[u8]) -> Result<ClientRequest<'_>, Problem> {
+    body::parse(body)
+}
+
+impl<'a> ClientRequest<'a> {
+    /// The client, by the attributes that these policies need.
+    pub(super) fn client(
+        &'a self,
+        settings: &ServerSettings,
+        needs: &'a [AttributeName<String>],
+        now: Timestamp,
+    ) -> Result<ClientLookup<'a>, Problem> {
+        let Object(given) = &self.attributes;
+        given.check(&settings.dialect.rules, "")?;
+        let mut facts = given.facts(settings, needs, now);
+        if let Some(key) = &self.key {
+            facts.set(AttributeName::Key, key.as_ref());
+        }
+        Ok(ClientLookup::new(facts))
+    }
+}
+
+impl ClientLookup<'static> {
+    /// The client with this address.
+    pub(super) fn of_address(ip: IpAddr, rules: &IdentityRules) -> Self {
         let mut facts = Facts::default();
         facts.set_address(ip, rules);
-        Self { ip, facts }
+        Self::new(facts)
+    }
+}
+
+impl<'f> ClientLookup<'f> {
+    fn new(facts: Facts<'f>) -> Self {
+        Self { facts }
     }
 
-    /// Shows the buckets of the address, under every policy.
+    /// Shows the buckets of the client, under every policy.
     pub(super) async fn inspect<S, O>(
         &self,
         limiter: &Limiter<S, O>,
@@ -120,7 +203,12 @@ impl ClientAddress {
         O: Observe,
     {
         let (policies, permits) = (limiter.policies(), (gateway.permits)());
-        let listed: Vec<_> = policies.iter().filter(|policy| is_listed(policy)).collect();
+        // The policies of ad hoc keys are not in the file.
+        let is_keyed = |policy: &Policy| {
+            let has_key = self.facts.value(AttributeName::Key).is_some();
+            has_key && Algorithm::named(policy.name()).is_some()
+        };
+        let listed: Vec<_> = policies.iter().filter(|policy| is_listed(policy) || is_keyed(policy)).collect();
         let mut decisions = Vec::with_capacity(listed.len());
         for some in listed.chunks(AT_ONCE) {
             let looks = some.iter().map(|policy| self.look(limiter, &policies, policy));
@@ -129,12 +217,13 @@ impl ClientAddress {
         let rates =
             listed.iter().zip(&decisions).map(|(policy, decision)| self.usage(policy, decision.as_ref()));
         let in_flight = permits.iter().map(|policy| self.in_flight_usage(policy, gateway));
-        let client = self.facts.value(AttributeName::Ip).unwrap_or_default();
+        let client = self.facts.value(AttributeName::Ip);
         let policies = rates.chain(in_flight).collect();
-        json(StatusCode::OK, &ClientUsage { ip: self.ip, client, policies })
+        json(StatusCode::OK, &ClientUsage { ip: self.facts.address, client, policies })
     }
 
-    /// Reads all buckets of a policy for the address. `None`: it has none.
+    /// Reads all buckets of a policy for the client, and whether one more request would be allowed. `None`: it has no
+    /// bucket.
     async fn look<S, O>(
         &self,
         limiter: &Limiter<S, O>,
@@ -150,7 +239,7 @@ impl ClientAddress {
             select: Select::EveryBucket(policy.name()),
             attributes: &attributes,
             address: self.facts.address,
-            ask: Ask::Look(0),
+            ask: Ask::Look(1),
             patience: Micros::ZERO,
             id: None,
             entrypoint: Entrypoint::Rest,
@@ -162,7 +251,7 @@ impl ClientAddress {
     /// that attribute is unreadable, which the policy counts by address.
     fn attributes<'a>(&'a self, policy: &'a Policy) -> Option<SmallVec<[Attribute<'a>; 4]>> {
         let mut attributes = SmallVec::from_iter(self.facts.attributes().iter().copied());
-        for part in needed(policy) {
+        for part in self.needed(policy) {
             let may_stand_in = part.may_be_unreadable() && policy.missing() != Missing::Deny;
             let name = part.names().next().filter(|_| may_stand_in)?.as_deref();
             attributes.push(Attribute { name, value: Attribute::UNREADABLE });
@@ -172,12 +261,16 @@ impl ClientAddress {
 
     fn usage<'a>(&self, policy: &'a Policy, decision: Option<&'a Decision>) -> PolicyUsage<'a> {
         let mut usage = self.empty_usage(policy);
-        let limits = decision.into_iter().flat_map(|decision| decision.standings().map(LimitState::of));
+        let limits = decision.into_iter().flat_map(|decision| decision.standings());
+        let limits = limits.map(|(policy, limit, standing)| ClientLimit {
+            state: LimitState::of((policy, limit, standing)),
+            refill: Refilling::of(limit.quota(), standing.reset_after),
+        });
         usage.limits = limits.collect();
         if usage.needs.is_empty() {
             return usage;
         }
-        if usage.limits.iter().any(LimitState::is_used) {
+        if usage.limits.iter().any(|limit| limit.state.is_used()) {
             usage.note = Some(STAND_IN);
         } else {
             (usage.key, usage.limits) = (None, Vec::new());
@@ -201,6 +294,12 @@ impl ClientAddress {
         usage
     }
 
+    /// The parts of a policy's key that are not known.
+    fn needed<'a>(&self, policy: &'a Policy) -> impl Iterator<Item = &'a Part> {
+        let is_known = |part: &&Part| part.names().any(|name| self.facts.value(name.as_deref()).is_some());
+        policy.partition().iter().filter(move |part| !is_known(part))
+    }
+
     /// A policy and its key, without buckets.
     fn empty_usage<'a>(&self, policy: &'a Policy) -> PolicyUsage<'a> {
         let attributes = self.attributes(policy);
@@ -210,17 +309,12 @@ impl ClientAddress {
             policy: policy.name(),
             mode: policy.mode().name(),
             key: key.as_ref().map(key_text),
-            needs: needed(policy).map(part_names).collect(),
+            needs: self.needed(policy).map(part_names).collect(),
             note: (policy.mode() == Mode::Off).then_some(OFF),
             limits: Vec::new(),
             in_flight_limits: Vec::new(),
         }
     }
-}
-
-/// The parts of a policy's key that do not follow from an address.
-fn needed(policy: &Policy) -> impl Iterator<Item = &Part> {
-    policy.partition().iter().filter(|part| part.names().all(|name| *name != AttributeName::Ip))
 }
 
 /// A part as in policy files.

@@ -28,14 +28,14 @@ use ratewright_http::{Problem, ProblemContext, RateLimitHeaders};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::body::{self, Object};
 use super::openapi;
 use super::receipt;
 use super::wire::{CORRELATION_ID, message};
+use crate::body::{self, Object};
 use crate::response::json;
 use crate::settings::ServerSettings;
 use crate::url::unknown_policy_detail;
-use client_facts::ClientFacts;
+pub(super) use client_facts::ClientFacts;
 pub(super) use explain::Explanation;
 pub use explain::{CountInFlight, FindRoute, FoundRoute, GatewayView};
 

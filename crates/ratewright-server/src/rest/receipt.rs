@@ -25,7 +25,7 @@ use ratewright_http::Problem;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::body;
+use crate::body;
 
 /// The most used receipts remembered.
 const USED_MAX: usize = 65_536;

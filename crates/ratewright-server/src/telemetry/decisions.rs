@@ -16,7 +16,7 @@
 //! names, all further policies are counted together as `other`.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock};
 
 use arc_swap::{ArcSwap, Guard};
@@ -45,6 +45,33 @@ pub struct Decisions {
     tables: [ArcSwap<CounterTable>; 2],
     by_name: Mutex<ByName>,
     n_policies_max: usize,
+    /// True while the live page wants to see decisions.
+    is_recording: AtomicBool,
+}
+
+/// What remains to be done with a decision that was counted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct AfterCount(u8);
+
+impl AfterCount {
+    const SHADOW_DENIED: u8 = 1;
+    const RECORD: u8 = 2;
+
+    /// True if nothing remains: the usual case.
+    #[inline]
+    pub(super) fn is_nothing(self) -> bool {
+        self.0 == 0
+    }
+
+    /// True if a policy in shadow mode would have denied.
+    pub(super) fn is_shadow_denied(self) -> bool {
+        self.0 & Self::SHADOW_DENIED != 0
+    }
+
+    /// True if the live page wants to see it.
+    pub(super) fn is_recorded(self) -> bool {
+        self.0 & Self::RECORD != 0
+    }
 }
 
 /// How often one policy decided alike.
@@ -62,6 +89,19 @@ pub struct DecisionCount {
     pub mode: &'static str,
     /// How many.
     pub n: u64,
+}
+
+/// All decisions of a policy, through all entrypoints.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct PolicyTotals {
+    /// Requests that it allowed.
+    pub allowed: u64,
+    /// Requests that it denied.
+    pub denied: u64,
+    /// Requests that it would have denied, but for its shadow mode.
+    pub shadow: u64,
+    /// Requests that it allowed with less than a fifth of a limit left.
+    pub near: u64,
 }
 
 /// How often a policy had less than a fifth of a limit left after a decision. Denials are not counted.
@@ -85,6 +125,9 @@ type ByEntrypoint<T> = [T; Entrypoint::ALL.len()];
 #[derive(Debug, Default)]
 pub(super) struct CounterTable {
     generation: u64,
+    /// What remains to be done with each decision. It is here, and not beside the tables, because a decision loads the
+    /// table anyway: while the page is closed, it costs no instruction.
+    after_count: AtomicU8,
     counters: Box<[ByEntrypoint<OnceLock<Arc<PolicyCounters>>>]>,
 }
 
@@ -104,18 +147,23 @@ impl Default for Decisions {
 
 impl Decisions {
     pub(super) fn at_most(n_policies_max: usize) -> Self {
-        Self { tables: Default::default(), by_name: Mutex::default(), n_policies_max }
+        Self {
+            tables: Default::default(),
+            by_name: Mutex::default(),
+            n_policies_max,
+            is_recording: AtomicBool::new(false),
+        }
     }
 
-    /// Counts the verdict of each policy. True if one in shadow mode would have denied.
+    /// Counts the verdict of each policy.
     #[inline]
-    pub fn count(&self, decision: &Decision, entrypoint: Entrypoint) -> bool {
-        let mut is_shadow_denied = false;
+    pub(super) fn count(&self, decision: &Decision, entrypoint: Entrypoint) -> AfterCount {
         let policies = decision.policies();
         let table = self.table(policies.generation()).or_else(|| {
             self.renew(policies);
             self.table(policies.generation())
         });
+        let mut after_count = table.as_deref().map_or(0, |table| table.after_count.load(Relaxed));
         for verdict in policy_verdicts(decision) {
             let index = verdict.standing.as_ref().zip(table.as_deref());
             match index.and_then(|(standing, table)| table.counters.get(standing.index)) {
@@ -125,9 +173,21 @@ impl Decisions {
                 }
                 None => self.named(verdict.policy.name(), entrypoint).count(&verdict),
             }
-            is_shadow_denied |= verdict.is_denied && verdict.mode == Mode::Shadow;
+            let is_shadow_denied = verdict.is_denied && verdict.mode == Mode::Shadow;
+            after_count |= if is_shadow_denied { AfterCount::SHADOW_DENIED } else { 0 };
         }
-        is_shadow_denied
+        AfterCount(after_count)
+    }
+
+    /// Sets whether the live page wants to see decisions.
+    pub(super) fn set_recording(&self, is_recording: bool) {
+        self.is_recording.store(is_recording, SeqCst);
+        self.tables.iter().for_each(|table| self.mark(&table.load()));
+    }
+
+    fn mark(&self, table: &CounterTable) {
+        let after_count = if self.is_recording.load(SeqCst) { AfterCount::RECORD } else { 0 };
+        table.after_count.store(after_count, Relaxed);
     }
 
     /// All counts that are not zero, each with its opposite verdict, so that `rate` sees the first one.
@@ -147,6 +207,15 @@ impl Decisions {
             n: counters.near_limit.load(Relaxed),
         };
         self.each().map(near).collect()
+    }
+
+    /// All decisions of each policy.
+    pub fn totals(&self) -> BTreeMap<Arc<str>, PolicyTotals> {
+        let mut totals: BTreeMap<Arc<str>, PolicyTotals> = BTreeMap::new();
+        for (policy, _, counters) in self.each() {
+            totals.entry(policy).or_default().add(counters.totals());
+        }
+        totals
     }
 
     fn each(&self) -> impl Iterator<Item = (Arc<str>, Entrypoint, Arc<PolicyCounters>)> {
@@ -171,12 +240,14 @@ impl Decisions {
             return;
         }
         let counters = (0..policies.n_policies()).map(|_| Default::default()).collect();
-        let table = Arc::new(CounterTable { generation: policies.generation(), counters });
+        let table =
+            Arc::new(CounterTable { generation: policies.generation(), counters, ..CounterTable::default() });
         oldest.rcu(
             |oldest| {
                 if oldest.generation < table.generation { table.clone() } else { oldest.clone() }
             },
         );
+        self.mark(&table); // after it can be found: the page may have been opened meanwhile
     }
 
     /// The counters of a name, for an entrypoint.
@@ -204,6 +275,18 @@ impl PolicyCounters {
         }
     }
 
+    fn totals(&self) -> PolicyTotals {
+        let mut totals = PolicyTotals { near: self.near_limit.load(Relaxed), ..PolicyTotals::default() };
+        for (mode, by_basis) in MODES.into_iter().zip(&self.decisions) {
+            for [allowed, denied] in by_basis {
+                totals.allowed += allowed.load(Relaxed);
+                let is_shadow = mode != MODES[0];
+                *(if is_shadow { &mut totals.shadow } else { &mut totals.denied }) += denied.load(Relaxed);
+            }
+        }
+        totals
+    }
+
     fn read(&self, policy: &Arc<str>, entrypoint: Entrypoint, counts: &mut Vec<DecisionCount>) {
         for (mode, by_basis) in MODES.into_iter().zip(&self.decisions) {
             for (basis, by_verdict) in BASES.into_iter().zip(by_basis) {
@@ -220,6 +303,26 @@ impl PolicyCounters {
                     counts.extend([count(Verdict::Allow, n_allowed), count(Verdict::Deny, n_denied)]);
                 }
             }
+        }
+    }
+}
+
+impl PolicyTotals {
+    /// Adds these.
+    pub(super) fn add(&mut self, more: Self) {
+        self.allowed += more.allowed;
+        self.denied += more.denied;
+        self.shadow += more.shadow;
+        self.near += more.near;
+    }
+
+    /// What was counted after `before`.
+    pub(super) fn since(self, before: Self) -> Self {
+        Self {
+            allowed: self.allowed.saturating_sub(before.allowed),
+            denied: self.denied.saturating_sub(before.denied),
+            shadow: self.shadow.saturating_sub(before.shadow),
+            near: self.near.saturating_sub(before.near),
         }
     }
 }

@@ -81,6 +81,9 @@ struct DenialLog {
     recent_shadow: VecDeque<Arc<Denial>>,
     /// A buffer for a client's key.
     client: String,
+    /// Denials so far, also those that are no longer remembered.
+    n_enforced: u64,
+    n_shadow: u64,
 }
 
 /// The denied clients of each policy.
@@ -104,7 +107,7 @@ impl Denials {
     /// Records a denial: once for each policy that denied, and once by itself.
     pub fn record(&self, query: &Query<'_>, decision: &Decision, now: Timestamp) {
         let mut log = self.log.lock();
-        let DenialLog { enforced, shadow, recent, recent_shadow, client } = &mut *log;
+        let DenialLog { enforced, shadow, recent, recent_shadow, client, n_enforced, n_shadow } = &mut *log;
         for verdict in policy_verdicts(decision).filter(|verdict| verdict.is_denied) {
             client.clear();
             write_client(client, query, verdict.standing.map(|standing| standing.limit));
@@ -115,7 +118,9 @@ impl Denials {
             top_clients(top, other_mode, verdict.policy.name()).add(client, now);
         }
         if let Some(summary) = denial_summary(decision) {
-            let recent = if summary.mode == Mode::Enforce { recent } else { recent_shadow };
+            let is_enforced = summary.mode == Mode::Enforce;
+            *(if is_enforced { n_enforced } else { n_shadow }) += 1;
+            let recent = if is_enforced { recent } else { recent_shadow };
             let mut denial = reuse_oldest(recent);
             let filled = Arc::make_mut(&mut denial);
             filled.policy.push_str(summary.policy.name());
@@ -156,17 +161,27 @@ impl Denials {
         top
     }
 
-    /// The last denials, the latest first: at most `n`, of which at most half are of policies in shadow mode if there are
-    /// enough others.
-    pub fn recent(&self, n: usize) -> Vec<Arc<Denial>> {
+    /// The last denials of one policy or of all, the latest first: at most `n`, of which at most half are of policies in
+    /// shadow mode if there are enough others.
+    pub fn recent(&self, policy: Option<&str>, n: usize) -> Vec<Arc<Denial>> {
+        let is_meant = |denial: &&Arc<Denial>| policy.is_none_or(|policy| denial.policy == policy);
         let log = self.log.lock();
-        let n_shadow = log.recent_shadow.len().min(n.saturating_sub(log.recent.len()).max(n / 2));
-        let enforced = log.recent.iter().rev().take(n - n_shadow);
-        let mut recent: Vec<_> =
-            enforced.chain(log.recent_shadow.iter().rev().take(n_shadow)).cloned().collect();
+        let newest = |recent: &VecDeque<Arc<Denial>>| -> Vec<Arc<Denial>> {
+            recent.iter().rev().filter(is_meant).take(n).cloned().collect()
+        };
+        let (mut recent, mut shadow) = (newest(&log.recent), newest(&log.recent_shadow));
         drop(log);
+        shadow.truncate(n.saturating_sub(recent.len()).max(n / 2));
+        recent.truncate(n - shadow.len());
+        recent.append(&mut shadow);
         recent.sort_by_key(|denial| Reverse(denial.at));
         recent
+    }
+
+    /// Requests denied so far, and requests that were allowed though a policy in shadow mode would have denied them.
+    pub fn totals(&self) -> (u64, u64) {
+        let log = self.log.lock();
+        (log.n_enforced, log.n_shadow)
     }
 
     /// How much is remembered.

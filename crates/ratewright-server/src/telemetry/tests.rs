@@ -102,7 +102,7 @@ async fn a_policy_in_shadow_mode_counts_what_it_would_have_denied() {
             tried Allow local shadow 2
             tried Deny local shadow 3"#]],
     );
-    let recent = telemetry.denials().recent(10);
+    let recent = telemetry.denials().recent(None, 10);
     assert_eq!(recent.len(), 3, "what it would have denied is remembered");
     for denial in &recent {
         let Denial { policy, mode, retry_after, basis, .. } = &**denial;
@@ -118,7 +118,7 @@ async fn a_denial_and_a_shadow_denial_are_distinguished() {
     let telemetry = telemetry();
     let limiter = limiter(&telemetry, vec![policy("tried").with_mode(Mode::Shadow), policy("tight")]);
     ask(&limiter, 4, &[], "a").await;
-    let recent = telemetry.denials().recent(10);
+    let recent = telemetry.denials().recent(None, 10);
     let recorded: Vec<_> = recent.iter().map(|denial| (denial.policy.as_str(), denial.mode)).collect();
     assert_eq!(recorded, [("tight", Mode::Enforce); 2], "one entry a request, of the policy that denied it");
     let mut top: Vec<_> = telemetry
@@ -138,7 +138,7 @@ async fn a_flood_of_shadow_denials_evicts_no_denial() {
     ask(&limiter, 3, &[], "a").await;
     limiter.swap(Policies::new(vec![policy("tried").with_mode(Mode::Shadow)]).unwrap());
     ask(&limiter, 2 * RECENT_MAX, &[], "a").await;
-    let recent = telemetry.denials().recent(RECENT_MAX);
+    let recent = telemetry.denials().recent(None, RECENT_MAX);
     assert_eq!(recent.len(), RECENT_MAX);
     assert_eq!(recent.iter().filter(|denial| denial.policy == "tight").count(), 1);
 }
@@ -151,7 +151,7 @@ async fn a_denial_keeps_the_id_of_its_request() {
     for id in ["c-1", "c-2", "c-3", &long] {
         limiter.decide(&Query { id: Some(&id), ..query(&[], &attributes("a")) }).await;
     }
-    let recent = telemetry.denials().recent(10);
+    let recent = telemetry.denials().recent(None, 10);
     let ids: Vec<_> = recent.iter().map(|denial| denial.correlation_id.as_str()).collect();
     assert_eq!(ids, [long.split_at(TEXT_MAX).0, "c-3"], "as much of it as is kept of any text");
 }
@@ -169,7 +169,7 @@ async fn a_request_without_the_key_attribute_is_denied_without_a_store() {
             users Allow none enforce 0
             users Deny none enforce 1"#]],
     );
-    let [denial] = telemetry.denials().recent(10).try_into().unwrap();
+    let [denial] = telemetry.denials().recent(None, 10).try_into().unwrap();
     let Denial { policy, client, retry_after, basis, .. } = &*denial;
     assert_eq!((policy.as_str(), client.as_str(), *retry_after, *basis), ("users", "192.0.2.1", None, None));
     assert_eq!(telemetry.denials().top(Some("users"), 1, telemetry.clock().now())[0].client, "192.0.2.1");
@@ -243,7 +243,7 @@ async fn a_look_is_not_counted() {
     for n in [0, 1, 1_000] {
         limiter.decide(&Query { ask: Ask::Look(n), ..query(&[], &attributes) }).await;
     }
-    assert!(telemetry.denials().recent(10).is_empty(), "nor a look that would be denied");
+    assert!(telemetry.denials().recent(None, 10).is_empty(), "nor a look that would be denied");
     counted(telemetry.decisions(), expect![[""]]);
 }
 
@@ -275,7 +275,7 @@ async fn the_last_denials_are_remembered_latest_first() {
         telemetry.clock().advance(Micros::from_millis(1));
         ask(&limiter, 3, &[], &format!("{n}-{}", "é".repeat(300))).await;
     }
-    let recent = telemetry.denials().recent(usize::MAX);
+    let recent = telemetry.denials().recent(None, usize::MAX);
     assert_eq!(recent.len(), RECENT_MAX);
     let [first, .., last] = recent.as_slice() else { panic!("there are many") };
     assert!(first.client.starts_with("1000-é") && last.client.starts_with("1-é"));

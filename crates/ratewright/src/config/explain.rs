@@ -47,6 +47,7 @@ pub(crate) fn explain(config: &Config) -> String {
         }
     };
     let policies: Vec<&Policy> = config.policies.iter().chain(config.permits.iter()).filter(raw).collect();
+    let explained = explainer.policies(&policies);
     if policies.is_empty() && config.envoy.is_none() {
         let gateway = if routes.is_empty() { "" } else { "the gateway limits nothing; " };
         text.push_str(&format!(
@@ -54,32 +55,23 @@ pub(crate) fn explain(config: &Config) -> String {
         ));
     }
     let width = policies.iter().map(|policy| policy.name().len()).max().unwrap_or_default();
-    for group in groups(&policies) {
-        if let Some(name) = group {
+    let mut group = None;
+    for PolicyWords { policy, meaning, overrides } in &explained {
+        if let Some(name) = policy.group().filter(|_| policy.group() != group) {
             text.push_str(&format!("of {name}, the first that matches:\n"));
         }
-        let members: Vec<_> = policies.iter().filter(|policy| policy.group() == group).collect();
-        let mut others = EarlierPolicies::No;
-        for (n, policy) in members.iter().enumerate() {
-            let indent = if group.is_some() { "  " } else { "" };
-            let has_next = group.is_some() && n + 1 < members.len();
-            let meaning = explainer.policy(policy, others, has_next);
-            text.push_str(&format!("{indent}{:width$}  {meaning}\n", policy.name()));
-            if group.is_some() {
-                others = others.after(policy);
-            }
-            let indent = " ".repeat(indent.len() + width + 4);
-            let measure = explainer.measure(policy);
-            let others = policy.overrides().map(|other| format!("{indent}{}\n", other_terms(other, measure)));
-            text.extend(others);
-        }
+        group = policy.group();
+        let indent = if group.is_some() { "  " } else { "" };
+        text.push_str(&format!("{indent}{:width$}  {meaning}\n", policy.name()));
+        let indent = " ".repeat(indent.len() + width + 4);
+        text.extend(overrides.iter().map(|other| format!("{indent}{other}\n")));
     }
-    let free: Vec<_> = config.policies.exempt().iter().filter_map(exemption).collect();
+    let free = exemptions(&config.policies);
     let is_covering = |policy: &&Policy| {
         *policy.selector() != Selector::Named || routes::on(routes, policy.name()).is_some()
     };
-    if policies.iter().any(is_covering) && !free.is_empty() {
-        text.push_str(&format!("never limited: {}\n", free.join("; ")));
+    if let Some(free) = free.filter(|_| policies.iter().any(is_covering)) {
+        text.push_str(&format!("{free}\n"));
     }
     if config.clients.rules.case == Case::Sensitive && policies.iter().any(|policy| tests_path(policy)) {
         text.push_str(
@@ -142,14 +134,61 @@ impl EarlierPolicies {
     }
 }
 
-/// What a policy's explanation depends on besides the policy.
-struct Explainer<'a> {
-    has_redis: bool,
-    routes: &'a RouteTable,
-    permits: &'a Policies,
+/// What the explanation of policies depends on besides these.
+pub(crate) struct Explainer<'a> {
+    pub(crate) has_redis: bool,
+    pub(crate) routes: &'a RouteTable,
+    pub(crate) permits: &'a Policies,
+}
+
+/// A policy in words.
+pub(crate) struct PolicyWords<'a> {
+    pub(crate) policy: &'a Policy,
+    pub(crate) meaning: String,
+    pub(crate) overrides: Vec<String>,
 }
 
 impl Explainer<'_> {
+    /// What policies mean: those without a group first, then each group.
+    pub(crate) fn policies<'a>(&self, policies: &[&'a Policy]) -> Vec<PolicyWords<'a>> {
+        let mut explained = Vec::with_capacity(policies.len());
+        for group in groups(policies) {
+            let members: Vec<&Policy> =
+                policies.iter().copied().filter(|policy| policy.group() == group).collect();
+            let mut others = EarlierPolicies::No;
+            for (n, policy) in members.iter().enumerate() {
+                let has_next = group.is_some() && n + 1 < members.len();
+                let measure = self.measure(policy);
+                explained.push(PolicyWords {
+                    policy,
+                    meaning: self.policy(policy, others, has_next),
+                    overrides: policy.overrides().map(|other| other_terms(other, measure)).collect(),
+                });
+                if group.is_some() {
+                    others = others.after(policy);
+                }
+            }
+        }
+        explained
+    }
+
+    /// The limits of a policy, in short: `5/min, burst 10`.
+    pub(crate) fn short_limits(&self, policy: &Policy) -> Vec<String> {
+        let short = |quota: &Quota| match (self.is_permit(policy), quota.capacity().get()) {
+            (true, capacity) => format!("{capacity} in flight"),
+            (false, capacity) if quota.algorithm().has_burst() && capacity != quota.units() => {
+                format!("{}, burst {capacity}", quota.rate())
+            }
+            (false, _) => quota.rate().to_string(),
+        };
+        policy.limits().iter().map(|limit| short(limit.quota())).collect()
+    }
+
+    /// True if a route lists the policy.
+    pub(crate) fn is_routed(&self, policy: &Policy) -> bool {
+        routes::on(self.routes, policy.name()).is_some()
+    }
+
     /// What a policy means, after others of its group, and with or without another after it.
     fn policy(&self, policy: &Policy, others: EarlierPolicies, has_next: bool) -> String {
         let mut text = String::from(match policy.mode() {
@@ -371,6 +410,12 @@ fn test(name: &AttributeName<&str>, values: &[String]) -> String {
 fn address(network: &str) -> &str {
     let only = if network.contains(':') { "/128" } else { "/32" };
     network.strip_suffix(only).unwrap_or(network)
+}
+
+/// Which requests are never limited, if there are any.
+pub(crate) fn exemptions(policies: &Policies) -> Option<String> {
+    let free: Vec<_> = policies.exempt().iter().filter_map(exemption).collect();
+    (!free.is_empty()).then(|| format!("never limited: {}", free.join("; ")))
 }
 
 /// What is never charged, if there is such.

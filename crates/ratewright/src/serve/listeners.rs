@@ -102,6 +102,7 @@ impl BoundListeners {
         };
         if let Some(bound) = self.admin {
             let routes = running.admin_routes(labels);
+            tokio::spawn(running.clone().sample_history());
             let listening = HttpListenerSettings {
                 drain_timeout: ADMIN_DRAIN_TIMEOUT,
                 ..listening(ADMIN_CONNECTIONS_MAX)

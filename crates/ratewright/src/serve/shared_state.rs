@@ -12,12 +12,12 @@ use ratewright_core::{Clock, Limiter, Timestamp};
 use ratewright_gateway::RouteTable;
 use ratewright_gateway::route::RouteLookup;
 use ratewright_listen::{ProxyProtocol, Tls};
-use ratewright_server::admin::{self, Admin, Info, Labels, Metrics, Readiness};
+use ratewright_server::admin::{self, Admin, Labels, Metrics, Readiness};
 use ratewright_server::telemetry::{Telemetry, TelemetryObserver, Warnings};
 use ratewright_server::{SharedServerSettings, authorized, guard, rest};
 use ratewright_store::{SystemClock, WallClock};
 
-use super::VERSION;
+use super::instance::CallReadings;
 use crate::config::{Config, LogDenials};
 use crate::envoy::RlsHandle;
 use crate::gateway::GatewayHandle;
@@ -36,12 +36,14 @@ pub(crate) struct Running {
     pub(crate) reloads: Reloads,
     pub(crate) gateway: GatewayHandle<TelemetryObserver<WallClock>>,
     pub(crate) rls: RlsHandle<TelemetryObserver<WallClock>>,
-    telemetry: Arc<Telemetry<WallClock>>,
+    pub(super) telemetry: Arc<Telemetry<WallClock>>,
+    /// The duration of calls to Redis, for the live page.
+    pub(super) redis_calls: CallReadings,
     /// The listeners with the PROXY protocol, by name.
     proxy_protocols: Vec<(&'static str, ProxyProtocol)>,
     /// The listeners with TLS, by name.
     certificates: Vec<(&'static str, Tls)>,
-    started_at: Timestamp,
+    pub(super) started_at: Timestamp,
     pub(super) is_stopping: AtomicBool,
     is_store_required: AtomicBool,
 }
@@ -80,6 +82,7 @@ impl Running {
             store,
             reloads,
             telemetry,
+            redis_calls: CallReadings::default(),
             proxy_protocols,
             certificates,
             started_at: WallClock.now(),
@@ -104,7 +107,7 @@ impl Running {
         // envoyproxy/ratelimit has this path for probes.
         let ready = self.clone();
         let healthcheck = move || async move {
-            match ready.readiness() {
+            match ready.current_readiness() {
                 Readiness::Ready => (StatusCode::OK, "OK"),
                 Readiness::NotReady { .. } => (StatusCode::INTERNAL_SERVER_ERROR, ""),
             }
@@ -138,8 +141,8 @@ impl Running {
 
     /// The dependencies of the admin listener.
     fn admin(self: &Arc<Self>, labels: Labels) -> Admin<WallClock> {
-        let [store, policies, reloads, gateway, envoy, listeners] = std::array::from_fn(|_| self.clone());
-        let [certificates, names, info, readiness, reload] = std::array::from_fn(|_| self.clone());
+        let [store, policies, reloads, gateway, envoy, listeners, certificates] =
+            std::array::from_fn(|_| self.clone());
         Admin {
             telemetry: self.telemetry.clone(),
             metrics: Metrics::new(labels, self.telemetry.clone())
@@ -150,21 +153,14 @@ impl Running {
                 .with(move || metrics::of_envoy(envoy.rls.counts()))
                 .with(move || metrics::of_proxy_protocols(&listeners.proxy_protocols))
                 .with(move || metrics::of_certificates(&certificates.certificates)),
-            is_policy: Box::new(move |name| {
-                names.limiter.policies().named(name).is_some()
-                    || names.gateway.permits().named(name).is_some()
-            }),
-            info: Box::new(move || Info {
-                version: VERSION,
-                generation: info.limiter.policies().generation(),
-                uptime: WallClock.now().since(info.started_at),
-            }),
-            readiness: Box::new(move || readiness.readiness()),
-            reload: Box::new(move |is_forced| {
-                let running = reload.clone();
-                Box::pin(async move { running.reloads.ask(is_forced).await })
-            }),
+            settings: self.settings.clone(),
+            instance: self.clone(),
         }
+    }
+
+    /// Fills the history that the live page shows. Never returns.
+    pub(super) async fn sample_history(self: Arc<Self>) {
+        admin::sample_every_second(self.telemetry.clone()).await;
     }
 
     /// Sets whether the instance needs the store to be ready (store.on_failure: closed).
@@ -173,7 +169,7 @@ impl Running {
     }
 
     /// Whether the instance is ready for requests. It is ready without Redis, unless store.on_failure is closed.
-    fn readiness(&self) -> Readiness {
+    pub(super) fn current_readiness(&self) -> Readiness {
         if self.is_stopping.load(Ordering::Relaxed) {
             return Readiness::NotReady { reason: "the instance is stopping" };
         }
@@ -189,7 +185,7 @@ impl Running {
     /// If it is not ready after [`READY_TIMEOUT`].
     pub(super) async fn until_ready(&self) -> anyhow::Result<()> {
         let began = tokio::time::Instant::now();
-        while let Readiness::NotReady { reason } = self.readiness() {
+        while let Readiness::NotReady { reason } = self.current_readiness() {
             if began.elapsed() > READY_TIMEOUT {
                 bail!("not ready after {READY_TIMEOUT:?}: {reason}");
             }

@@ -16,6 +16,7 @@ use ratewright_http::path::Case;
 use ratewright_lab::{Envoy, free_port, wait_until};
 
 use crate::envoy::has_envoy;
+use crate::live_page::LiveLines;
 use crate::process::{Guarded, Ratewright, http, run};
 use transcript::{Stage, replay};
 
@@ -120,6 +121,25 @@ fn the_page_on_simulation_shows_what_the_commands_print() {
     std::fs::copy(log, folder.path().join("access.log")).unwrap();
     std::fs::write(folder.path().join("new.yaml"), files(&page)[0]).unwrap();
     expect_file!["../../../../docs/simulate.md"]
+        .assert_eq(&replay(&page, &Stage::new(&ratewright, folder.path())));
+}
+
+/// Each command on the page is run, after six requests. With UPDATE_EXPECT=1 what they print is written anew.
+#[test]
+fn the_page_on_the_live_page_shows_its_data() {
+    let page = page("live-page.md");
+    let (ratewright, folder) = (Ratewright::start(files(&page)[0]), TempDir::new().unwrap());
+    let log = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/logs/access.log");
+    std::fs::copy(log, folder.path().join("access.log")).unwrap();
+    for _ in 0..6 {
+        ratewright.decide(&serde_json::json!({"ip": "203.0.113.7", "method": "POST", "path": "/login"}));
+    }
+    wait_until("the history has them", || {
+        let line = LiveLines::open(&ratewright).next().unwrap();
+        let seconds = line["seconds"].as_array().unwrap().iter();
+        seconds.map(|second| second[1].as_u64().unwrap() + second[2].as_u64().unwrap()).sum::<u64>() == 6
+    });
+    expect_file!["../../../../docs/live-page.md"]
         .assert_eq(&replay(&page, &Stage::new(&ratewright, folder.path())));
 }
 

@@ -18,6 +18,7 @@ mod gateway;
 mod health;
 mod kubernetes;
 mod listeners;
+mod live_page;
 mod log_levels;
 mod monitoring;
 mod openapi;

@@ -251,6 +251,15 @@ impl Ratewright {
         self.ask_admin_raw(&request)
     }
 
+    /// Sends a body to the admin listener.
+    pub(crate) fn post_admin(&self, path: &str, body: &str) -> Answer {
+        let length = body.len();
+        let request = format!(
+            "POST {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}"
+        );
+        self.ask_admin_raw(&request)
+    }
+
     /// Sends bytes to the admin listener, and reads one response.
     pub(crate) fn ask_admin_raw(&self, request: &str) -> Answer {
         exchange(connect(&self.admin), request)

@@ -29,7 +29,7 @@ const PATH_MAX: usize = 8_192;
 /// What is known about a request.
 #[derive(Debug, Default, serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct ClientFacts<'a> {
+pub(in crate::rest) struct ClientFacts<'a> {
     /// The client's address.
     #[schemars(schema_with = "openapi::address")]
     ip: Option<IpAddr>,
@@ -181,7 +181,7 @@ impl OneOrMany<'_> {
 
 impl ClientFacts<'_> {
     /// Rejects invalid facts. `location` is the query's position in a batch.
-    pub(super) fn check(&self, rules: &IdentityRules, location: &str) -> Result<(), Problem> {
+    pub(in crate::rest) fn check(&self, rules: &IdentityRules, location: &str) -> Result<(), Problem> {
         if self.ip.is_some() && self.peer.is_some() {
             let detail = format!(
                 "{location}attributes has both ip and peer; the client's address follows from peer, so send only one"
@@ -292,7 +292,7 @@ impl ClientFacts<'_> {
     }
 
     /// The facts that the policies need.
-    pub(super) fn facts<'a>(
+    pub(in crate::rest) fn facts<'a>(
         &'a self,
         settings: &ServerSettings,
         needs: &'a [AttributeName<String>],

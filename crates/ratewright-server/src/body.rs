@@ -18,28 +18,58 @@ use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, MapAccess, Visitor};
 
-/// Time in which a body must arrive.
-const BODY_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// The most bytes read of a body that is too long.
+/// The most bytes read after the end of what is accepted.
 const DRAIN_MAX: usize = 16 * 1024 * 1024;
+
+/// How long a body may be, and in which time it must arrive.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BodyLimits {
+    pub(crate) bytes_max: usize,
+    pub(crate) timeout: Duration,
+}
+
+impl BodyLimits {
+    /// For a body of JSON.
+    pub(crate) const fn json(bytes_max: usize) -> Self {
+        Self { bytes_max, timeout: Duration::from_secs(10) }
+    }
+}
 
 /// A JSON object. Derived deserializers would also accept a list of the members' values.
 #[derive(Debug, Default)]
-pub(super) struct Object<T>(pub(super) T);
+pub(crate) struct Object<T>(pub(crate) T);
 
 /// Reads a body.
-pub(super) async fn read(headers: &HeaderMap, body: Body, bytes_max: usize) -> Result<Bytes, Problem> {
+pub(crate) async fn read(headers: &HeaderMap, body: Body, limits: BodyLimits) -> Result<Bytes, Problem> {
+    let BodyLimits { bytes_max, timeout } = limits;
     let is_long = body.size_hint().lower() > bytes_max as u64;
     if is_long && headers.contains_key(header::EXPECT) {
         return Err(too_long(bytes_max));
     }
-    let slow = |_| Problem::new(StatusCode::REQUEST_TIMEOUT, "body not received within 10 s; send it faster");
-    tokio::time::timeout(BODY_TIMEOUT, collect(body, bytes_max)).await.map_err(slow)?
+    let slow = |_| {
+        let detail = format!("body not received within {} s; send it faster", timeout.as_secs());
+        Problem::new(StatusCode::REQUEST_TIMEOUT, detail)
+    };
+    tokio::time::timeout(timeout, collect(body, bytes_max)).await.map_err(slow)?
+}
+
+/// Reads a body and forgets it, as long as it may be: a client that is still sending would lose the response.
+pub(crate) async fn discard(body: Body, limits: BodyLimits) {
+    let discard = async {
+        let mut chunks = body.into_data_stream();
+        let mut n_bytes = 0;
+        while let Some(Ok(chunk)) = chunks.next().await {
+            n_bytes += chunk.len();
+            if n_bytes > limits.bytes_max {
+                break;
+            }
+        }
+    };
+    let _ = tokio::time::timeout(limits.timeout, discard).await;
 }
 
 /// Reads a JSON object.
-pub(super) fn parse<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Problem> {
+pub(crate) fn parse<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Problem> {
     serde_json::from_slice(body).map(|Object(value)| value).map_err(|error| {
         let detail = format!("body is not valid: {error}; see /openapi.json");
         Problem::new(StatusCode::BAD_REQUEST, detail)
@@ -55,7 +85,7 @@ async fn collect(body: Body, bytes_max: usize) -> Result<Bytes, Problem> {
         };
         let chunk = chunk.map_err(broken)?;
         n_bytes += chunk.len();
-        if n_bytes > DRAIN_MAX {
+        if n_bytes > bytes_max.saturating_add(DRAIN_MAX) {
             break;
         }
         if first.is_empty() {

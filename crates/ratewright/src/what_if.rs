@@ -1,0 +1,150 @@
+//! What if the policies were others? Replays a log, or recent decisions, through policies that the operator edits on the live
+//! page, and compares them with those in force.
+//!
+//! The text comes from a browser: it opens no file, and variables are not expanded in it.
+
+use std::collections::BTreeSet;
+use std::io::Cursor;
+
+use ratewright_core::Policies;
+use ratewright_core::policy::{Condition, Policy, Selector};
+use ratewright_core::query::AttributeName;
+use ratewright_server::admin::{LogSource, PolicyFileText, SimulateRequest, SimulationError};
+use ratewright_sim::{FieldMap, Format, Log, SimulationSettings};
+use serde_json::{Value, json};
+
+use crate::config::{Config, ConfigError, Environment, SourceFile};
+use crate::simulate::simulated_file;
+
+/// The name of the edited text in errors.
+const EDITED: &str = "edited policies";
+
+/// The sections that are edited. The others stay as they are in force.
+const SECTIONS: [&str; 2] = ["policies", "exempt"];
+
+/// The most bytes of a log, once it is decompressed.
+const LOG_BYTES_MAX: u64 = 256 * 1024 * 1024;
+
+/// Clients in each list of the report.
+const N_TOP: usize = 10;
+
+/// The policies as they are written in the files in force, if they can be shown and edited.
+pub(crate) fn policy_file(in_force: &[SourceFile]) -> PolicyFileText {
+    let hidden = |reason: &str| {
+        let reason = format!("{reason}; paste or open the policy file to edit it");
+        PolicyFileText { text: None, reason: Some(reason) }
+    };
+    let file = match in_force {
+        [] => return PolicyFileText { text: Some("policies: []\n".to_owned()), reason: None },
+        [file] => file,
+        [_, ..] => {
+            return hidden(&format!("the configuration in force consists of {} files", in_force.len()));
+        }
+    };
+    let Some(text) = file.sections(&SECTIONS) else {
+        return hidden(
+            "the policies in force may contain secrets, or their section cannot be cut out of the file",
+        );
+    };
+    let text = text.trim_start_matches('\n').to_owned();
+    if text.contains("${") {
+        return hidden("the policies in force use environment variables, which the page does not see");
+    }
+    let edited = SourceFile { path: EDITED.into(), text: text.clone(), is_profile: false };
+    match Config::with_policies_of(edited, in_force, &crate::environment) {
+        Ok(_) => PolicyFileText { text: Some(text), reason: None },
+        Err(_) => hidden("the policies in force refer to other sections of the file"),
+    }
+}
+
+/// Replays a log. Takes seconds for a long one.
+pub(crate) fn simulate(in_force: &[SourceFile], request: SimulateRequest) -> Result<Value, SimulationError> {
+    let SimulateRequest { policy_text, source, log } = request;
+    let environment: Environment<'_> = &crate::environment;
+    let edited = SourceFile { path: EDITED.into(), text: policy_text, is_profile: false };
+    let edited = Config::with_policies_of(edited, in_force, environment).map_err(invalid)?;
+    let in_force = Config::of_elsewhere(in_force.to_vec(), environment).map_err(invalid)?;
+    let warnings: Vec<_> = edited.warnings.iter().map(ToString::to_string).collect();
+    let (name, format) = match source {
+        LogSource::Decisions => ("recent decisions".to_owned(), Some(of_decisions([&edited, &in_force]))),
+        LogSource::Log { name, format, fields } => (name, log_format(format, fields)?),
+    };
+    let policies =
+        |error: ratewright_core::policy::PolicyError| SimulationError::Policies(vec![error.to_string()]);
+    let (edited, mut notes) = simulated_file(edited, EDITED.to_owned()).map_err(policies)?;
+    let (in_force, _) = simulated_file(in_force, "in force".to_owned()).map_err(policies)?;
+    let mut settings = SimulationSettings::default();
+    settings.n_top = N_TOP;
+    settings.n_bytes_max = LOG_BYTES_MAX;
+    settings.conceal = ratewright_store::redis::digest_of;
+    let logs = vec![Log::once(name, format, Cursor::new(log))];
+    let report = ratewright_sim::simulate(edited, Some(in_force), logs, &settings, &mut |_| {});
+    let mut report = report.map_err(|error| SimulationError::Log(error.to_string()))?;
+    report.notes.append(&mut notes);
+    let report = serde_json::to_value(&report).unwrap_or_default(); // all map keys are strings
+    Ok(json!({ "report": report, "warnings": warnings }))
+}
+
+fn invalid(errors: Vec<ConfigError>) -> SimulationError {
+    SimulationError::Policies(errors.iter().map(ToString::to_string).collect())
+}
+
+fn log_format(format: Option<String>, fields: Option<String>) -> Result<Option<Format>, SimulationError> {
+    let problem = |error: String| SimulationError::Log(error);
+    let fields = fields.map(|fields| fields.parse::<FieldMap>().map_err(|error| problem(error.to_string())));
+    let fields = fields.transpose()?;
+    match format {
+        Some(name) => Format::named(&name, fields).map(Some).map_err(|error| problem(error.to_string())),
+        None if fields.is_some() => Err(problem("fields need the format json or csv".to_owned())),
+        None => Ok(None),
+    }
+}
+
+/// The format of recent decisions, with the attributes that these policies need. Decisions contain only digests of headers and
+/// the like: these tell clients apart, but do not match conditions, and so count as not recorded for policies with conditions on them.
+fn of_decisions(configs: [&Config; 2]) -> Format {
+    let mut fields: Vec<_> =
+        ["ip", "method", "path", "host", "user", "route"].map(|name| format!("{name}={name}")).into();
+    fields.push("time=at".to_owned());
+    let policies = || configs.into_iter().map(|config| &config.policies);
+    let compared: BTreeSet<String> = policies().flat_map(Policies::iter).flat_map(compared).collect();
+    let needed: BTreeSet<String> = policies()
+        .flat_map(|policies| policies.needs().iter())
+        .filter(|name| is_digest(name))
+        .map(ToString::to_string)
+        .collect();
+    // A dot or a comma in a field map separates names.
+    let is_usable = |name: &&String| !compared.contains(*name) && !name.contains(['.', ',', '=']);
+    fields.extend(needed.iter().filter(is_usable).map(|name| format!("{name}={name}")));
+    fields.truncate(FieldMap::LEN_MAX);
+    let fields = fields.join(",").parse().unwrap_or_default(); // every name is known
+    Format::Json(fields)
+}
+
+/// The attributes that a policy compares with values.
+fn compared(policy: &Policy) -> Vec<String> {
+    let own = match policy.selector() {
+        Selector::When(condition) => Some(condition),
+        Selector::Named => None,
+    };
+    let conditions = own.into_iter().chain(policy.overrides().map(|other| other.condition));
+    conditions.flat_map(Condition::attributes).map(ToString::to_string).collect()
+}
+
+/// True for attributes of which decisions have a digest, or that are neither always nor never recorded.
+fn is_digest(name: &AttributeName<String>) -> bool {
+    match name {
+        AttributeName::Header(_)
+        | AttributeName::Cookie(_)
+        | AttributeName::Param(_)
+        | AttributeName::Claim(_)
+        | AttributeName::Named(_) => true,
+        AttributeName::Ip
+        | AttributeName::User
+        | AttributeName::Method
+        | AttributeName::Path
+        | AttributeName::Host
+        | AttributeName::Route
+        | AttributeName::Key => false,
+    }
+}
