@@ -190,9 +190,18 @@ fn schema(args: &cli::SchemaArgs) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Writes to standard output. Errors are ignored: a reader such as `head` may have closed the pipe.
+/// Writes to standard output. If that fails, the program ends: a full disk must not look like a success. A closed pipe is not a failure,
+/// since a reader such as `head` may have seen enough.
+#[expect(clippy::exit, reason = "no caller could do better")]
 fn print(text: &str) {
-    let _ = std::io::stdout().write_all(text.as_bytes());
+    let mut stdout = std::io::stdout();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            eprintln!("error: cannot write to standard output: {error}");
+            std::process::exit(i32::from(EXIT_USAGE));
+        }
+        Ok(()) | Err(_) => {}
+    }
 }
 
 /// Prints the errors of policy files.

@@ -5,7 +5,7 @@ use std::process::Output;
 
 use expect_test::{Expect, expect};
 
-use crate::process::run_in;
+use crate::process::{command, run_in};
 
 /// Runs the program in a folder with these files, and checks its output and exit status.
 #[track_caller]
@@ -219,4 +219,24 @@ fn help_has_exit_codes_and_examples() {
               # yaml-language-server: $schema=ratewright.schema.json
             exit 0"#]],
     );
+}
+
+#[test]
+fn output_to_a_full_disk_is_an_error_and_a_closed_pipe_is_not() {
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("a.yaml"), LOGIN.1).unwrap();
+    std::fs::write(folder.path().join("b.yaml"), LOGIN.1.replace("burst: 10", "burst: 20")).unwrap();
+    let diff = || {
+        let mut command = command(&["diff", "a.yaml", "b.yaml"]);
+        command.current_dir(folder.path());
+        command
+    };
+    let output = diff().stdout(full).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(error.contains("cannot write to standard output"), "{error}");
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    assert_eq!(diff().stdout(writer).status().unwrap().code(), diff().output().unwrap().status.code());
 }
