@@ -8,7 +8,8 @@ run: ## run Ratewright on its defaults
 test: deps lint ## format, lints and all tests; installs what is missing
 	./.ci/node npm test
 	./.ci/node npm run test:browser
-	./.ci/node npx biome check ../../crates/ratewright-server/page ../../crates/ratewright/tests/browser
+	./.ci/node npx biome check --config-path=../../crates/ratewright-server ../../crates/ratewright-server/page
+	./.ci/node npx biome check ../../crates/ratewright/tests/browser
 	cargo test --workspace --quiet
 	cargo test --package ratewright-store --features shuttle --test shuttle --quiet
 	$(MAKE) --no-print-directory package

@@ -33,6 +33,9 @@ pub struct Reader<'a> {
     pub listing: BTreeMap<PathBuf, usize>,
     /// Which attributes requests can have.
     pub available: AvailableAttributes,
+    /// The number of a file in which variables are an error: it comes from outside of this machine, and names in reports would show their
+    /// values.
+    pub without_variables: Option<usize>,
 }
 
 /// Which attributes requests can have, by other sections of the file.
@@ -63,6 +66,7 @@ impl<'a> Reader<'a> {
             warnings: Vec::new(),
             listing: BTreeMap::new(),
             available: AvailableAttributes::default(),
+            without_variables: None,
         }
     }
 }
@@ -201,6 +205,13 @@ impl Reader<'_> {
         let mut text = String::new();
         let mut rest = raw.text;
         while let Some((before, after)) = rest.split_once("${") {
+            if self
+                .without_variables
+                .is_some_and(|file| raw.position.is_none_or(|position| position.file == file))
+            {
+                self.error(raw.position, format!("{path}: variables are not expanded here; write the value"));
+                return None;
+            }
             let Some((inside, after)) = after.split_once('}') else {
                 self.error(raw.position, format!("{path}: a ${{ is not closed; write ${{NAME}}"));
                 return None;

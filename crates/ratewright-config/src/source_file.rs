@@ -38,7 +38,7 @@ impl SourceFile {
                 is_meant = names.contains(&name);
             }
             if is_meant {
-                if has_secret_pattern(line) {
+                if pending.lines().chain([line]).any(has_secret_pattern) {
                     return None;
                 }
                 text.push_str(&pending);
@@ -88,6 +88,7 @@ mod tests {
         for text in [
             "{policies: [], api: {tokens: [s]}}",
             "policies:\n- when: {'header:X-Api-Key': k1}\n",
+            "policies:\n# - when: {'header:X-Api-Key': k1}\n- name: a\n",
             "\"policies\": []",
             "--- \npolicies: []",
             "&a policies: []",

@@ -11,124 +11,125 @@ let notes = [];
 let answer = {};
 
 async function ask() {
-  const { headers, cost, curl, ...rest } = request;
-  const attributes = Object.fromEntries(Object.entries(rest).filter(([, value]) => value));
-  attributes.headers = headersOf(headers);
-  answer = await attempt(postJson("/api/v1/explain", { attributes, cost: Number(cost) || 1 }));
-  announce(answer.problem?.message ?? String(answer.value.summary));
-  redraw();
+	const { headers, cost, curl, ...rest } = request;
+	const attributes = Object.fromEntries(Object.entries(rest).filter(([, value]) => value));
+	attributes.headers = headersOf(headers);
+	answer = await attempt(postJson("/api/v1/explain", { attributes, cost: Number(cost) || 1 }));
+	announce(answer.problem?.message ?? String(answer.value.summary));
+	redraw();
 }
 
 function submit(event) {
-  event.preventDefault();
-  notes = [];
-  ask();
+	event.preventDefault();
+	notes = [];
+	ask();
 }
 
 function readCommand(event) {
-  event.preventDefault();
-  try {
-    const { notes: found, ...rest } = parseCurl(request.curl);
-    Object.assign(request, rest);
-    notes = found;
-    ask();
-  } catch (error) {
-    notes = [error.message];
-    announce(error.message);
-  }
+	event.preventDefault();
+	try {
+		const { notes: found, ...rest } = parseCurl(request.curl);
+		Object.assign(request, rest);
+		notes = found;
+		ask();
+	} catch (error) {
+		notes = [error.message];
+		announce(error.message);
+	}
 }
 
 function render() {
-  return [
-    heading("Why?", "What the limiter would do with a request, and why. Nothing is counted."),
-    h("div.two.even", requestForm(), commandForm()),
-    problemBox("The request could not be explained.", answer.problem),
-    answer.value && result(answer.value),
-  ];
+	return [
+		heading("Why?", "How Ratewright would decide a request, and why. Nothing is spent."),
+		h("div.two.even", requestForm(), commandForm()),
+		problemBox("The request could not be explained.", answer.problem),
+		answer.value && !request.ip && h("p.message.warn", "Without a client address, policies by address do not apply."),
+		answer.value && result(answer.value),
+	];
 }
 
 const FIELDS = {
-  method: "Method",
-  path: "Path with query",
-  host: "Host",
-  ip: "Client address",
-  user: "User",
-  cost: "Cost",
+	method: "Method",
+	path: "Path with query",
+	host: "Host",
+	ip: "Client address",
+	user: "User",
+	cost: "Cost",
 };
 
 const requestForm = () =>
-  h(
-    "form.card",
-    { onsubmit: submit },
-    h("h2", "Describe a request"),
-    h(
-      "div.fields",
-      Object.entries(FIELDS).map(([name, label]) => field(label, request, name)),
-    ),
-    field("Headers", request, "headers", {
-      tag: "textarea",
-      rows: 3,
-      hint: "One per line, like X-Api-Key: k1",
-    }),
-    h("button.primary", "Explain"),
-  );
+	h(
+		"form.card",
+		{ onsubmit: submit },
+		h("h2", "Describe a request"),
+		h(
+			"div.fields",
+			Object.entries(FIELDS).map(([name, label]) => field(label, request, name)),
+		),
+		field("Headers", request, "headers", {
+			tag: "textarea",
+			rows: 3,
+			hint: "One per line, like X-Api-Key: k1",
+		}),
+		h("button.primary", "Explain"),
+	);
 
 const commandForm = () =>
-  h(
-    "form.card",
-    { onsubmit: readCommand },
-    h("h2", "Or paste a curl command"),
-    field("Command", request, "curl", {
-      tag: "textarea",
-      rows: 8,
-      class: "mono",
-      hint: "The command is not run.",
-    }),
-    notes.map((text) => h("p.message", text)),
-    h("button", "Read and explain"),
-  );
+	h(
+		"form.card",
+		{ onsubmit: readCommand },
+		h("h2", "Or paste a curl command"),
+		field("Command", request, "curl", {
+			tag: "textarea",
+			rows: 8,
+			class: "mono",
+			hint: "The command is not run.",
+		}),
+		notes.map((text) => h("p.message", text)),
+		h("button", "Read and explain"),
+	);
 
 function result({ allowed, summary, status, route, basis, policies = [], attributes = [], headers = {} }) {
-  const facts = [`Status ${status}`, route && `route ${route}`, basis && `${basis} counts`].filter(Boolean);
-  const inOrder = [...policies].sort((a, b) => Number(b.applies) - Number(a.applies));
-  const lines = Object.entries(headers).map(([name, value]) => `${name}: ${value}\n`);
-  const row = ({ name, values = [], from }) => [name, name, values.join(", ") || "none", from];
-  return [
-    h(
-      "section.card.answer",
-      { class: allowed ? "good" : "bad", "aria-label": "Answer" },
-      badge(allowed ? "allowed" : "denied"),
-      h("p.summary", summary),
-      note(facts.join(", ")),
-    ),
-    card("Policies", h("ul.reasons", inOrder.map(reason))),
-    h(
-      "div.two.even",
-      card("Attributes", table("Where they came from", ["Attribute", "Value", "Where from"], attributes.map(row))),
-      card("Response headers", h("pre", lines)),
-    ),
-  ];
+	const facts = [`Status ${status}`, route && `route ${route}`, basis && `basis ${basis}`].filter(Boolean);
+	const inOrder = [...policies].sort((a, b) => Number(b.applies) - Number(a.applies));
+	const lines = Object.entries(headers).map(([name, value]) => `${name}: ${value}\n`);
+	const row = ({ name, values = [], from }) => [name, name, values.join(", ") || "none", from];
+	return [
+		h(
+			"section.card.answer",
+			{ class: allowed ? "good" : "bad", "aria-label": "Decision" },
+			badge(allowed ? "allowed" : "denied"),
+			h("p.summary", summary),
+			note(facts.join(", ")),
+		),
+		card("Policies", h("ul.reasons", inOrder.map(reason))),
+		h(
+			"div.two.even",
+			card("Attributes", table("Sources", ["Attribute", "Value", "Source"], attributes.map(row))),
+			card("Response headers", h("pre", lines)),
+		),
+	];
 }
 
 function reason({ policy, applies, why, mode, key, limits = [] }) {
-  const again = (seconds) => (seconds ? `in ${duration(seconds)}` : "never");
-  const row = ({ outcome, remaining, limit, retryAfterSeconds, resetAfterSeconds }, i) => [
-    i,
-    badge(outcome),
-    remaining,
-    limit,
-    outcome === "allowed" ? "now" : again(retryAfterSeconds),
-    `in ${duration(resetAfterSeconds)}`,
-  ];
-  const applied = h("span.badge", applies ? "● Applies" : "○ Does not apply");
-  const caption = key ? `Buckets for ${key}` : "Buckets for all clients";
-  return h(
-    "li",
-    { key: policy, class: !applies && "muted" },
-    h("h3", long(policy), " ", applied, " ", mode !== "enforce" && badge(mode)),
-    h("p.data", why),
-    limits.length > 0 && table(caption, ["Outcome", "#Left", "#Limit", "Allowed again", "Full"], limits.map(row)),
-  );
+	const again = (seconds) => (seconds ? `in ${duration(seconds)}` : seconds === 0 ? "now" : "never");
+	const row = ({ outcome, remaining, limit, retryAfterSeconds, resetAfterSeconds }, i) => [
+		i,
+		badge(mode === "shadow" && remaining === 0 ? "shadow" : outcome),
+		remaining,
+		limit,
+		again(retryAfterSeconds),
+		`in ${duration(resetAfterSeconds)}`,
+	];
+	const applied = h("span.badge", applies ? "● Applies" : "○ Does not apply");
+	const caption = key ? `Buckets for ${key}` : "Buckets for all clients";
+	return h(
+		"li",
+		{ key: policy, class: !applies && "muted" },
+		h("h3", long(policy), " ", applied, " ", mode !== "enforce" && badge(mode)),
+		h("p.data", why),
+		limits.length > 0 && table(caption, ["Outcome", "#Left", "#Limit", "Allowed again", "Full again"], limits.map(row)),
+	);
 }
 
 export const why = { id: "why", title: "Why?", render };

@@ -53,7 +53,7 @@ use metrics::Format;
 pub use metrics::{Figure, Metrics};
 use params::{AdminParams, parse_force};
 use simulate::SimulationSlot;
-pub use simulate::{LogSource, SimulateRequest, SimulationError};
+pub use simulate::{LogSource, SimulateRequest, SimulationError, SimulationPermit};
 
 /// The state of the admin API.
 pub struct Admin<C> {
@@ -125,7 +125,7 @@ async fn top<C: Clock>(State(admin): State<Arc<Admin<C>>>, request: Request) -> 
     let telemetry = &admin.telemetry;
     let denied = telemetry.denials().top(policy.as_deref(), n, telemetry.clock().now());
     // A policy that a reload removed may have recent denials.
-    if let Some(policy) = policy.filter(|policy| denied.is_empty() && !admin.instance.is_policy(policy)) {
+    if let Some(policy) = policy.filter(|policy| denied.is_empty() && !admin.instance.has_policy(policy)) {
         return Err(unknown_policy(&policy, None).into());
     }
     Ok(json(StatusCode::OK, &wire::top(&denied)).map(Body::from))
@@ -134,7 +134,7 @@ async fn top<C: Clock>(State(admin): State<Arc<Admin<C>>>, request: Request) -> 
 async fn denials<C: Clock>(State(admin): State<Arc<Admin<C>>>, request: Request) -> HandlerResult {
     let AdminParams { policy, n } = AdminParams::parse(request.uri().query().unwrap_or_default())?;
     let recent = admin.telemetry.denials().recent(policy.as_deref(), n);
-    if let Some(policy) = policy.filter(|policy| recent.is_empty() && !admin.instance.is_policy(policy)) {
+    if let Some(policy) = policy.filter(|policy| recent.is_empty() && !admin.instance.has_policy(policy)) {
         return Err(unknown_policy(&policy, None).into());
     }
     Ok(json(StatusCode::OK, &wire::denials(&recent)).map(Body::from))

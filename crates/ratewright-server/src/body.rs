@@ -1,4 +1,4 @@
-//! Reads request bodies: JSON objects of bounded length, within a timeout.
+//! Reads request bodies of bounded length, within a timeout.
 //!
 //! A body that is too long is still read for a while: closing the connection while the client sends would reset it,
 //! and the client would lose the response. A client that sends `Expect` gets the response at once.
@@ -18,7 +18,7 @@ use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, MapAccess, Visitor};
 
-/// The most bytes read after the end of what is accepted.
+/// The most bytes read beyond the limit.
 const DRAIN_MAX: usize = 16 * 1024 * 1024;
 
 /// How long a body may be, and in which time it must arrive.
@@ -53,7 +53,7 @@ pub(crate) async fn read(headers: &HeaderMap, body: Body, limits: BodyLimits) ->
     tokio::time::timeout(timeout, collect(body, bytes_max)).await.map_err(slow)?
 }
 
-/// Reads a body and forgets it, as long as it may be: a client that is still sending would lose the response.
+/// Reads a body within the limits and discards it; otherwise a client that is still sending would lose the response.
 pub(crate) async fn discard(body: Body, limits: BodyLimits) {
     let discard = async {
         let mut chunks = body.into_data_stream();

@@ -37,7 +37,7 @@ use axum::extract::{ConnectInfo, Request, State};
 use axum::response::IntoResponse;
 use axum::routing::{MethodRouter, delete, get, post};
 use axum::{Extension, Router};
-use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Uri, header};
 use ratewright_core::decision::Observe;
 use ratewright_core::query::Ask;
 use ratewright_core::{Clock, Limiter, Store, Verdict};
@@ -99,6 +99,7 @@ where
 }
 
 /// Routes of the admin API for buckets: `GET /api/v1/admin/key?policy=&key=` shows a key under each quota, `DELETE` resets it.
+/// `POST /api/v1/admin/reset` does so too, with the same parameters in its body: a key may be a secret.
 /// The key is required, because an operator is not a client. `GET /api/v1/admin/client?ip=` and `POST /api/v1/admin/client` show
 /// the buckets of a client under all policies that `is_listed` accepts.
 pub fn key_router<S, O, C>(api: Rest<S, O, C>, is_listed: IsListed) -> Router
@@ -119,6 +120,7 @@ where
                 "GET,POST",
             ),
         )
+        .route("/api/v1/admin/reset", post(reset_posted::<S, O, C>))
         .route("/api/v1/explain", post(explain::<S, O, C>))
         .with_state(Arc::new(api))
 }
@@ -227,6 +229,22 @@ where
     C: Clock,
 {
     api.reset_key(request, AcceptedParams::NamedKey).await
+}
+
+async fn reset_posted<S, O, C>(State(api): State<Arc<Rest<S, O, C>>>, request: Request) -> HandlerResult
+where
+    S: Store<Error = Infallible>,
+    O: Observe,
+    C: Clock,
+{
+    let (mut head, body) = request.into_parts();
+    let body = body::read(&head.headers, body, BODY_LIMITS).await?;
+    let uri = [b"/?", &*body].concat();
+    head.uri = Uri::try_from(uri).map_err(|_| {
+        let detail = "body is not a form; send policy=NAME&key=KEY, percent-encoded";
+        Problem::new(StatusCode::BAD_REQUEST, detail)
+    })?;
+    api.reset_key(Request::from_parts(head, Body::empty()), AcceptedParams::NamedKey).await
 }
 
 impl<S, O, C> Rest<S, O, C>

@@ -33,6 +33,7 @@ mod top_clients;
 
 use std::fmt::{self, Write};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::key::Escaped;
 use aws_lc_rs::digest::{SHA256, digest};
@@ -64,6 +65,8 @@ pub struct Telemetry<C> {
     denials: Denials,
     history: History,
     recorder: Recorder,
+    /// Decisions on requests that no policy on rates covers.
+    n_uncovered: AtomicU64,
     warnings: LogThrottle,
     /// Separate, so that a flood of shadow denials does not suppress other warnings.
     shadow_warnings: LogThrottle,
@@ -80,6 +83,13 @@ pub enum TelemetryObserver<C> {
     Rates(Arc<Telemetry<C>>),
     /// A limiter on requests in flight.
     InFlight(Arc<Telemetry<C>>),
+}
+
+/// The limiter that decided. A request through the gateway is decided by both, first by the one on requests in flight.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum ObservedLimiter {
+    Rates,
+    InFlight,
 }
 
 /// The verdict of one policy on a query, over all its limits.
@@ -115,6 +125,7 @@ impl<C: Clock> Telemetry<C> {
             denials: Denials::default(),
             history: History::default(),
             recorder: Recorder::default(),
+            n_uncovered: AtomicU64::new(0),
             warnings: warnings.throttle(),
             shadow_warnings: warnings.throttle(),
             clock,
@@ -163,6 +174,11 @@ impl<C: Clock> Telemetry<C> {
         self.recorder.end_second();
     }
 
+    /// Decisions on requests that no policy on rates covers.
+    fn n_uncovered(&self) -> u64 {
+        self.n_uncovered.load(Relaxed)
+    }
+
     /// The wall clock.
     pub fn clock(&self) -> &C {
         &self.clock
@@ -186,9 +202,9 @@ impl<C: Clock> Observe for TelemetryObserver<C> {
         match self {
             Self::Rates(telemetry) => {
                 telemetry.measure(decision, begun_at);
-                telemetry.count(query, decision);
+                telemetry.count(query, decision, ObservedLimiter::Rates);
             }
-            Self::InFlight(telemetry) => telemetry.count(query, decision),
+            Self::InFlight(telemetry) => telemetry.count(query, decision, ObservedLimiter::InFlight),
         }
     }
 }
@@ -197,39 +213,49 @@ impl<C: Clock> Telemetry<C> {
     /// Counts a decision with its duration, under the algorithm of the deciding policy.
     #[inline]
     fn measure(&self, decision: &Decision, begun_at: Timestamp) {
-        if let Some(algorithm) = deciding_algorithm(decision) {
-            self.checks.observe(algorithm, decision.verdict(), self.timer.now().since(begun_at));
+        match deciding_algorithm(decision) {
+            Some(algorithm) => {
+                self.checks.observe(algorithm, decision.verdict(), self.timer.now().since(begun_at));
+            }
+            None => drop(self.n_uncovered.fetch_add(1, Relaxed)),
         }
     }
 
     /// Counts the verdict of each policy, and records a denial.
     #[inline]
-    fn count(&self, query: &Query<'_>, decision: &Decision) {
+    fn count(&self, query: &Query<'_>, decision: &Decision, limiter: ObservedLimiter) {
         let after_count = self.decisions.count(decision, query.entrypoint);
         if decision.verdict() == Verdict::Allow && after_count.is_nothing() {
             decision_log::allowed(query, decision);
         } else {
-            self.note(query, decision, after_count);
+            self.note(query, decision, after_count, limiter);
         }
     }
 
     /// Remembers and logs a denial, or what would be one if the policy were enforced. Records the decision for the live page,
-    /// if it is open.
+    /// if it is open. A request that a limit on requests in flight allows is recorded by the limiter on rates, which decides next.
     #[cold]
-    fn note(&self, query: &Query<'_>, decision: &Decision, after_count: AfterCount) {
-        if after_count.is_recorded() && self.recorder.is_sampled(query.address) {
+    fn note(
+        &self,
+        query: &Query<'_>,
+        decision: &Decision,
+        after_count: AfterCount,
+        limiter: ObservedLimiter,
+    ) {
+        let is_final = limiter == ObservedLimiter::Rates || decision.verdict() == Verdict::Deny;
+        if is_final && after_count.is_recorded() && self.recorder.is_sampled(query.address) {
             self.recorder.record(query, decision, after_count.is_shadow_denied(), self.clock.now());
         }
         if decision.verdict() == Verdict::Deny || after_count.is_shadow_denied() {
-            self.denied(query, decision);
+            self.denied(query, decision, limiter);
         } else {
             decision_log::allowed(query, decision);
         }
     }
 
-    fn denied(&self, query: &Query<'_>, decision: &Decision) {
+    fn denied(&self, query: &Query<'_>, decision: &Decision, limiter: ObservedLimiter) {
         let now = self.clock.now();
-        self.denials.record(query, decision, now);
+        self.denials.record(query, decision, limiter, now);
         let warnings = match decision.verdict() {
             Verdict::Deny => &self.warnings,
             Verdict::Allow => &self.shadow_warnings,

@@ -278,15 +278,10 @@ impl Config {
         in_force: &[SourceFile],
         environment: Environment<'_>,
     ) -> Result<Self, Vec<ConfigError>> {
-        if let Some(line) =
-            (1..).zip(edited.text.lines()).find_map(|(n, line)| line.contains("${").then_some(n))
-        {
-            let problem = format!("line {line}: variables are not expanded here; write the value");
-            return Err(vec![ConfigError::of_file(edited.path, problem)]);
-        }
         let files: Vec<_> = std::iter::once(edited).chain(in_force.iter().cloned()).collect();
         let mut referenced = ReferencedFiles::elsewhere();
         let mut reader = SectionReader::new(Reader::new(&files, &mut referenced, environment));
+        reader.without_variables = Some(0);
         let (new, old) = (reader.merged_files(0..1), reader.merged_files(1..files.len()));
         let config = new.zip(old).map(|(new, old)| {
             reader.config(File {

@@ -1,4 +1,4 @@
-//! What if the policies were others? Replays a log, or recent decisions, through policies that the operator edits on the live
+//! What if the policies were different? Replays a log, or recent decisions, through policies that the operator edits on the live
 //! page, and compares them with those in force.
 //!
 //! The text comes from a browser: it opens no file, and variables are not expanded in it.
@@ -23,7 +23,7 @@ const EDITED: &str = "edited policies";
 const SECTIONS: [&str; 2] = ["policies", "exempt"];
 
 /// The most bytes of a log, once it is decompressed.
-const LOG_BYTES_MAX: u64 = 256 * 1024 * 1024;
+const LOG_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
 /// Clients in each list of the report.
 const N_TOP: usize = 10;
@@ -31,7 +31,8 @@ const N_TOP: usize = 10;
 /// The policies as they are written in the files in force, if they can be shown and edited.
 pub(crate) fn policy_file(in_force: &[SourceFile]) -> PolicyFileText {
     let hidden = |reason: &str| {
-        let reason = format!("{reason}; paste or open the policy file to edit it");
+        let reason =
+            format!("{reason}; paste the policies to try into the editor, with all values written out");
         PolicyFileText { text: None, reason: Some(reason) }
     };
     let file = match in_force {
@@ -43,12 +44,14 @@ pub(crate) fn policy_file(in_force: &[SourceFile]) -> PolicyFileText {
     };
     let Some(text) = file.sections(&SECTIONS) else {
         return hidden(
-            "the policies in force may contain secrets, or their section cannot be cut out of the file",
+            "the policies in force may contain secrets, or cannot be separated from the rest of the file",
         );
     };
     let text = text.trim_start_matches('\n').to_owned();
     if text.contains("${") {
-        return hidden("the policies in force use environment variables, which the page does not see");
+        return hidden(
+            "the policies in force use environment variables, which are not expanded on this page",
+        );
     }
     let edited = SourceFile { path: EDITED.into(), text: text.clone(), is_profile: false };
     match Config::with_policies_of(edited, in_force, &crate::environment) {
@@ -57,16 +60,16 @@ pub(crate) fn policy_file(in_force: &[SourceFile]) -> PolicyFileText {
     }
 }
 
-/// Replays a log. Takes seconds for a long one.
+/// Replays a log. Blocks: a long log takes seconds.
 pub(crate) fn simulate(in_force: &[SourceFile], request: SimulateRequest) -> Result<Value, SimulationError> {
-    let SimulateRequest { policy_text, source, log } = request;
+    let SimulateRequest { policy_text, source, log, slot: _slot } = request;
     let environment: Environment<'_> = &crate::environment;
     let edited = SourceFile { path: EDITED.into(), text: policy_text, is_profile: false };
     let edited = Config::with_policies_of(edited, in_force, environment).map_err(invalid)?;
     let in_force = Config::of_elsewhere(in_force.to_vec(), environment).map_err(invalid)?;
     let warnings: Vec<_> = edited.warnings.iter().map(ToString::to_string).collect();
     let (name, format) = match source {
-        LogSource::Decisions => ("recent decisions".to_owned(), Some(of_decisions([&edited, &in_force]))),
+        LogSource::Decisions => ("recent decisions".to_owned(), Some(decisions_format([&edited, &in_force]))),
         LogSource::Log { name, format, fields } => (name, log_format(format, fields)?),
     };
     let policies =
@@ -95,22 +98,25 @@ fn log_format(format: Option<String>, fields: Option<String>) -> Result<Option<F
     let fields = fields.transpose()?;
     match format {
         Some(name) => Format::named(&name, fields).map(Some).map_err(|error| problem(error.to_string())),
-        None if fields.is_some() => Err(problem("fields need the format json or csv".to_owned())),
+        None if fields.is_some() => {
+            Err(problem("fields given without a format; choose json or csv".to_owned()))
+        }
         None => Ok(None),
     }
 }
 
-/// The format of recent decisions, with the attributes that these policies need. Decisions contain only digests of headers and
-/// the like: these tell clients apart, but do not match conditions, and so count as not recorded for policies with conditions on them.
-fn of_decisions(configs: [&Config; 2]) -> Format {
+/// The format of recent decisions, with the attributes that these policies need. Decisions contain digests of headers, cookies
+/// and query parameters. Digests tell clients apart but match no condition, so policies with conditions on them are not simulated.
+fn decisions_format(configs: [&Config; 2]) -> Format {
     let mut fields: Vec<_> =
         ["ip", "method", "path", "host", "user", "route"].map(|name| format!("{name}={name}")).into();
     fields.push("time=at".to_owned());
     let policies = || configs.into_iter().map(|config| &config.policies);
-    let compared: BTreeSet<String> = policies().flat_map(Policies::iter).flat_map(compared).collect();
+    let compared: BTreeSet<String> =
+        policies().flat_map(Policies::iter).flat_map(compared_attributes).collect();
     let needed: BTreeSet<String> = policies()
         .flat_map(|policies| policies.needs().iter())
-        .filter(|name| is_digest(name))
+        .filter(|name| may_be_digest(name))
         .map(ToString::to_string)
         .collect();
     // A dot or a comma in a field map separates names.
@@ -122,7 +128,7 @@ fn of_decisions(configs: [&Config; 2]) -> Format {
 }
 
 /// The attributes that a policy compares with values.
-fn compared(policy: &Policy) -> Vec<String> {
+fn compared_attributes(policy: &Policy) -> Vec<String> {
     let own = match policy.selector() {
         Selector::When(condition) => Some(condition),
         Selector::Named => None,
@@ -131,8 +137,8 @@ fn compared(policy: &Policy) -> Vec<String> {
     conditions.flat_map(Condition::attributes).map(ToString::to_string).collect()
 }
 
-/// True for attributes of which decisions have a digest, or that are neither always nor never recorded.
-fn is_digest(name: &AttributeName<String>) -> bool {
+/// True for attributes that are recorded as digests, or only in some decisions.
+fn may_be_digest(name: &AttributeName<String>) -> bool {
     match name {
         AttributeName::Header(_)
         | AttributeName::Cookie(_)

@@ -14,9 +14,9 @@ pub type InstanceFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 /// The running program.
 pub trait Instance: Send + Sync {
     /// True if a policy of that name exists.
-    fn is_policy(&self, name: &str) -> bool;
+    fn has_policy(&self, name: &str) -> bool;
 
-    /// Version, rule set and uptime.
+    /// Version, policies and uptime.
     fn info(&self) -> Info;
 
     /// Whether the program accepts requests.
@@ -46,7 +46,7 @@ pub trait Instance: Send + Sync {
 pub enum Reloaded {
     /// The file was applied.
     Done {
-        /// The number of the current rule set.
+        /// The number of the current set of policies.
         generation: u64,
         /// What changed.
         changes: Vec<Value>,
@@ -60,12 +60,12 @@ pub enum Reloaded {
     },
 }
 
-/// Version, rule set and uptime.
+/// Version, policies and uptime.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Info {
     /// The program's version.
     pub version: &'static str,
-    /// The number of the current rule set.
+    /// The number of the current set of policies.
     pub generation: u64,
     /// How long it has been running.
     pub uptime: Micros,
@@ -100,18 +100,18 @@ pub struct LiveStatus {
 #[serde(rename_all = "camelCase")]
 pub struct StoreStatus {
     /// `memory`, or `Redis at …`.
-    pub place: String,
+    pub location: String,
     /// `shared` (Redis decides), `local` (this instance decides alone, because Redis is unreachable) or `memory`.
     pub mode: &'static str,
-    /// How long it has been so.
+    /// How long the store has been in this mode.
     pub since_seconds: u64,
     /// The average duration of calls to Redis in the last 10 s.
     pub latency_ms: Option<f64>,
     /// Buckets in the memory of this instance.
     pub keys: usize,
-    /// The most of them.
+    /// The most buckets.
     pub keys_max: usize,
-    /// Their memory.
+    /// The memory that they use.
     pub bytes: usize,
     /// Buckets that were evicted before they expired.
     pub evictions: u64,
@@ -140,7 +140,7 @@ pub struct UpstreamStatus {
     /// The route.
     pub route: String,
     /// Its address.
-    pub server: String,
+    pub address: String,
     /// True if it gets requests.
     pub is_healthy: bool,
     /// How often it was ejected.
@@ -151,11 +151,11 @@ pub struct UpstreamStatus {
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PolicyList {
-    /// The number of the rule set.
+    /// The number of the set of policies.
     pub generation: u64,
     /// In the order of the file; those on requests in flight last.
     pub policies: Vec<DescribedPolicy>,
-    /// What concerns several policies.
+    /// Remarks about several policies.
     pub notes: Vec<String>,
 }
 
@@ -165,7 +165,7 @@ pub struct PolicyList {
 pub struct DescribedPolicy {
     /// Its name.
     pub policy: String,
-    /// Its group: of a group, the first policy that matches applies.
+    /// Its group: only the first matching policy of a group applies.
     pub group: Option<String>,
     /// `enforce`, `shadow` or `off`.
     pub mode: &'static str,

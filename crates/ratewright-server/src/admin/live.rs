@@ -1,4 +1,4 @@
-//! The data of the live page: JSON objects, one in a line, at once and then each second.
+//! The data of the live page: one JSON object per line, the first immediately, then one a second.
 //!
 //! ```text
 //!   counters ─ sample_every_second ─► History ┐
@@ -37,7 +37,7 @@ pub async fn sample_every_second<C: Clock>(telemetry: Arc<Telemetry<C>>) {
     }
 }
 
-/// A line without decisions.
+/// A line, up to the decisions, which are appended as text.
 #[derive(Serialize)]
 struct LiveLine<'a> {
     at: u64,
@@ -59,7 +59,7 @@ struct StatusBody<'a> {
 }
 
 /// An open page.
-struct LivePage<C: Clock> {
+struct LiveStream<C: Clock> {
     admin: Arc<Admin<C>>,
     head: Parts,
     /// The last sample that was sent.
@@ -68,6 +68,8 @@ struct LivePage<C: Clock> {
     next_decision: u64,
     /// Decisions that could not be recorded before the page was opened.
     n_dropped_before: u64,
+    /// Decisions that were overwritten before this page got them.
+    n_missed: u64,
     is_first: bool,
 }
 
@@ -77,12 +79,13 @@ pub(super) fn response<C: Clock + 'static>(
     head: Parts,
 ) -> Result<Response<Body>, Problem> {
     if !admin.telemetry.open_page(PAGES_MAX) {
-        let detail = format!("{PAGES_MAX} live pages are open already; close one");
+        let detail = format!("too many live pages: {PAGES_MAX} are open; close one");
         return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail));
     }
     let recorded = admin.telemetry.recorder().read(u64::MAX);
     let (next_decision, n_dropped_before) = (recorded.next, recorded.n_dropped);
-    let page = LivePage { admin, head, sample: 0, next_decision, n_dropped_before, is_first: true };
+    let page =
+        LiveStream { admin, head, sample: 0, next_decision, n_dropped_before, n_missed: 0, is_first: true };
     let lines = stream::unfold(page, async |mut page| {
         let line = page.next_line().await?;
         Some((Ok::<_, std::convert::Infallible>(line), page))
@@ -97,7 +100,7 @@ pub(super) fn response<C: Clock + 'static>(
     Ok(response)
 }
 
-impl<C: Clock> LivePage<C> {
+impl<C: Clock> LiveStream<C> {
     /// The next line. `None`: the response ends.
     async fn next_line(&mut self) -> Option<Bytes> {
         if !std::mem::take(&mut self.is_first) {
@@ -129,12 +132,14 @@ impl<C: Clock> LivePage<C> {
         };
         let recorded = telemetry.recorder().read(self.next_decision);
         self.next_decision = recorded.next;
+        self.n_missed += recorded.n_missed;
+        let n_dropped = recorded.n_dropped.saturating_sub(self.n_dropped_before) + self.n_missed;
         let mut text = serde_json::to_string(&line).ok()?; // strings and numbers only
         text.pop();
-        text.push_str(",\"sample\":");
-        push_number(&mut text, recorded.sample.into());
+        text.push_str(",\"oneIn\":");
+        push_number(&mut text, recorded.one_in.into());
         text.push_str(",\"dropped\":");
-        push_number(&mut text, recorded.n_dropped.saturating_sub(self.n_dropped_before));
+        push_number(&mut text, n_dropped);
         text.push_str(",\"decisions\":[");
         text.push_str(&recorded.decisions.join(","));
         text.push_str("]}\n");
@@ -142,7 +147,7 @@ impl<C: Clock> LivePage<C> {
     }
 }
 
-impl<C: Clock> Drop for LivePage<C> {
+impl<C: Clock> Drop for LiveStream<C> {
     fn drop(&mut self) {
         self.admin.telemetry.close_page();
     }

@@ -78,7 +78,7 @@ fn find(name: &str) -> Response {
     match FILES.iter().find(|file| file.name == name) {
         Some(file) => response(file),
         None => {
-            let problem = Problem::new(StatusCode::NOT_FOUND, "no such file of the page; use /");
+            let problem = Problem::new(StatusCode::NOT_FOUND, "page file not found; open /");
             ProblemResponse::from(problem).into_response()
         }
     }

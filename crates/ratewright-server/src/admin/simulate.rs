@@ -3,6 +3,7 @@
 //! The body is a policy file, whose length is in the URL, followed by the log: a browser sends both without copying, and
 //! the log may be compressed. One simulation runs at a time, because each takes memory and a core.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Bytes;
@@ -10,7 +11,7 @@ use axum::extract::Request;
 use http::{Response, StatusCode};
 use ratewright_http::Problem;
 use serde::Serialize;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::Instance;
 use crate::body::{self, BodyLimits};
@@ -24,17 +25,25 @@ const BODY_LIMITS: BodyLimits = BodyLimits { bytes_max: 32 * 1024 * 1024, timeou
 const POLICY_BYTES_MAX: usize = 1024 * 1024;
 
 /// What to replay, through which policies.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Debug)]
 pub struct SimulateRequest {
     /// The policy file.
     pub policy_text: String,
-    /// What the rest of the body is.
+    /// Where the requests come from.
     pub source: LogSource,
     /// The log.
     pub log: Bytes,
+    /// Held until the simulation ends, also if the caller has gone.
+    pub slot: SimulationPermit,
 }
 
-/// What a log is.
+/// The permission to simulate. One exists at a time.
+#[derive(Debug)]
+pub struct SimulationPermit {
+    _permit: OwnedSemaphorePermit,
+}
+
+/// Where requests come from.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum LogSource {
     /// Recent decisions, as the live page gets them: one JSON object in a line.
@@ -43,7 +52,7 @@ pub enum LogSource {
     Log {
         /// Its name in the report.
         name: String,
-        /// Its format; `None`: it is recognised.
+        /// Its format; `None`: detected from the log.
         format: Option<String>,
         /// The field map of a format that needs one.
         fields: Option<String>,
@@ -59,13 +68,13 @@ pub enum SimulationError {
     Log(String),
 }
 
-/// The right to simulate.
+/// Lets one simulation run at a time.
 #[derive(Debug)]
-pub(super) struct SimulationSlot(Semaphore);
+pub(super) struct SimulationSlot(Arc<Semaphore>);
 
 impl Default for SimulationSlot {
     fn default() -> Self {
-        Self(Semaphore::new(1))
+        Self(Arc::new(Semaphore::new(1)))
     }
 }
 
@@ -85,20 +94,32 @@ pub(super) async fn response(
 ) -> Result<Response<String>, Problem> {
     let params = SimulateParams::parse(request.uri().query().unwrap_or_default())?;
     let (head, body) = request.into_parts();
-    let Ok(_slot) = slot.0.try_acquire() else {
+    let Ok(permit) = Arc::clone(&slot.0).try_acquire_owned() else {
         body::discard(body, BODY_LIMITS).await;
         let detail = "another simulation is running; try again in a moment, or use `ratewright simulate`";
         return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail));
     };
     let mut log = body::read(&head.headers, body, BODY_LIMITS).await?;
     if params.policy_bytes > log.len() {
-        let detail = format!("policyBytes is {}, but the body has {} bytes", params.policy_bytes, log.len());
+        let detail = format!(
+            "policyBytes is {}, but the body has {} bytes; send the whole policy file, then the log",
+            params.policy_bytes,
+            log.len()
+        );
         return Err(bad("policyBytes", detail));
     }
     let policies = log.split_to(params.policy_bytes);
     let policy_text = String::from_utf8(policies.into())
-        .map_err(|_| Problem::new(StatusCode::BAD_REQUEST, "the policy file is not UTF-8"))?;
-    match instance.simulate(SimulateRequest { policy_text, source: params.source, log }).await {
+        .map_err(|_| Problem::new(StatusCode::BAD_REQUEST, "policy file is not UTF-8; convert it"))?;
+    match instance
+        .simulate(SimulateRequest {
+            policy_text,
+            source: params.source,
+            log,
+            slot: SimulationPermit { _permit: permit },
+        })
+        .await
+    {
         Ok(report) => Ok(json_text(StatusCode::OK, report.to_string())),
         Err(SimulationError::Log(detail)) => Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, detail)),
         Err(SimulationError::Policies(errors)) => {

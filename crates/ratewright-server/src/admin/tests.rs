@@ -84,7 +84,7 @@ impl Default for TestInstance {
 }
 
 impl Instance for TestInstance {
-    fn is_policy(&self, name: &str) -> bool {
+    fn has_policy(&self, name: &str) -> bool {
         ["login", "idle"].contains(&name)
     }
 
@@ -206,10 +206,10 @@ async fn a_simulation_gets_the_policies_and_the_log_apart() {
         .assert_eq(&simulate("policyBytes=3", "badlog").await);
     expect![[r#"422 {"type":"about:blank","title":"Unprocessable Entity","status":422,"detail":"format not recognised"}"#]]
         .assert_eq(&simulate("policyBytes=3", "loglog").await);
-    expect![[r#"400 {"type":"about:blank","title":"Bad Request","status":400,"detail":"policyBytes is 4, but the body has 3 bytes","parameter":"policyBytes"}"#]]
+    expect![[r#"400 {"type":"about:blank","title":"Bad Request","status":400,"detail":"policyBytes is 4, but the body has 3 bytes; send the whole policy file, then the log","parameter":"policyBytes"}"#]]
         .assert_eq(&simulate("policyBytes=4", "log").await);
     assert!(simulate("policyBytes=2", "\u{fc}").await.starts_with("200"));
-    assert!(simulate("policyBytes=1", "\u{fc}").await.contains("the policy file is not UTF-8"));
+    assert!(simulate("policyBytes=1", "\u{fc}").await.contains("policy file is not UTF-8; convert it"));
 }
 
 #[tokio::test]

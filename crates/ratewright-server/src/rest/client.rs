@@ -23,7 +23,7 @@ use ratewright_core::decision::Observe;
 use ratewright_core::policy::{Missing, Mode, Part};
 use ratewright_core::query::{Ask, Attribute, AttributeName, Entrypoint, Select};
 use ratewright_core::quota::{Algorithm, Refill};
-use ratewright_core::store::Key;
+use ratewright_core::store::{Key, Standing};
 use ratewright_core::{Decision, Limiter, Micros, Policies, Policy, Query, Quota, Store, Timestamp};
 use ratewright_http::{Facts, IdentityRules, Problem};
 use serde::{Deserialize, Serialize};
@@ -41,7 +41,7 @@ use crate::url::{bad, decode, once, pairs, quoted, unknown};
 pub type IsListed = fn(&Policy) -> bool;
 
 /// How many policies are read at once.
-const AT_ONCE: usize = 50;
+const LOOKUPS_AT_ONCE: usize = 50;
 
 /// The client to look up.
 #[derive(Deserialize)]
@@ -50,7 +50,7 @@ pub(super) struct ClientRequest<'a> {
     /// What is known about its requests.
     #[serde(borrow, default)]
     attributes: Object<ClientFacts<'a>>,
-    /// A key that callers name (ad hoc keys).
+    /// An ad hoc key.
     #[serde(borrow, default)]
     key: Option<Cow<'a, str>>,
 }
@@ -97,32 +97,43 @@ struct PolicyUsage<'a> {
 struct ClientLimit<'a> {
     #[serde(flatten)]
     state: LimitState<'a>,
-    refill: Refilling,
+    refill: RefillForecast,
 }
 
 /// How a bucket becomes full again.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Refilling {
+struct RefillForecast {
     /// `smooth`: units return one by one, evenly. `steps`: `units` return together every `windowMs`. `at_once`: all return
-    /// together. `by_age`: each returns `windowMs` after it was spent.
+    /// together. `by_age`: each returns `windowMs` after it was spent; the first at `firstAfterMs`.
     shape: &'static str,
     units: u32,
     window_ms: u64,
-    /// When all have returned.
+    /// When all have returned; of `by_age`, at the latest.
     full_after_ms: u64,
+    /// When the next unit returns.
+    first_after_ms: u64,
 }
 
-impl Refilling {
-    fn of(quota: &Quota, full_after: Micros) -> Self {
-        let shape = match quota.algorithm() {
-            Algorithm::TokenBucket(Refill::Smooth) | Algorithm::LeakyBucket(_) => "smooth",
-            Algorithm::TokenBucket(Refill::Stepped) => "steps",
-            Algorithm::SlidingWindow | Algorithm::SlidingWindowCounter => "by_age",
-            Algorithm::FixedWindow(_) => "at_once",
-        };
+impl RefillForecast {
+    fn of(quota: &Quota, standing: &Standing) -> Self {
         let ms = |time: Micros| time.as_micros().div_ceil(1_000);
-        Self { shape, units: quota.units(), window_ms: ms(quota.window()), full_after_ms: ms(full_after) }
+        let (reset_after, window) = (ms(standing.reset_after), ms(quota.window()));
+        let n_missing = u64::from(quota.capacity().get().saturating_sub(standing.remaining));
+        let unit = window / u64::from(quota.units().max(1));
+        let (shape, full_after_ms, first_after_ms) = match quota.algorithm() {
+            Algorithm::TokenBucket(Refill::Smooth) | Algorithm::LeakyBucket(_) => {
+                ("smooth", reset_after, reset_after.saturating_sub(n_missing.saturating_sub(1) * unit))
+            }
+            Algorithm::TokenBucket(Refill::Stepped) => ("steps", reset_after, reset_after % window.max(1)),
+            // The oldest unit returns first; the newest was spent now at the latest.
+            Algorithm::SlidingWindow | Algorithm::SlidingWindowCounter if n_missing > 0 => {
+                ("by_age", window, reset_after)
+            }
+            Algorithm::SlidingWindow | Algorithm::SlidingWindowCounter => ("by_age", 0, 0),
+            Algorithm::FixedWindow(_) => ("at_once", reset_after, reset_after),
+        };
+        Self { shape, units: quota.units(), window_ms: window, full_after_ms, first_after_ms }
     }
 }
 
@@ -130,7 +141,7 @@ impl Refilling {
 const OFF: &str = "the policy is off";
 const GATEWAY_NOT_RUNNING: &str =
     "the gateway is not running, and only the gateway counts requests in flight";
-const STAND_IN: &str = "also counted by address: requests whose value cannot be read";
+const COUNTED_BY_ADDRESS: &str = "also counted by address: requests whose value cannot be read";
 
 /// Parses the parameters.
 pub(super) fn parse(query: &str) -> Result<IpAddr, Problem> {
@@ -210,7 +221,7 @@ impl<'f> ClientLookup<'f> {
         };
         let listed: Vec<_> = policies.iter().filter(|policy| is_listed(policy) || is_keyed(policy)).collect();
         let mut decisions = Vec::with_capacity(listed.len());
-        for some in listed.chunks(AT_ONCE) {
+        for some in listed.chunks(LOOKUPS_AT_ONCE) {
             let looks = some.iter().map(|policy| self.look(limiter, &policies, policy));
             decisions.extend(join_all(looks).await);
         }
@@ -252,8 +263,8 @@ impl<'f> ClientLookup<'f> {
     fn attributes<'a>(&'a self, policy: &'a Policy) -> Option<SmallVec<[Attribute<'a>; 4]>> {
         let mut attributes = SmallVec::from_iter(self.facts.attributes().iter().copied());
         for part in self.needed(policy) {
-            let may_stand_in = part.may_be_unreadable() && policy.missing() != Missing::Deny;
-            let name = part.names().next().filter(|_| may_stand_in)?.as_deref();
+            let may_fall_back = part.may_be_unreadable() && policy.missing() != Missing::Deny;
+            let name = part.names().next().filter(|_| may_fall_back)?.as_deref();
             attributes.push(Attribute { name, value: Attribute::UNREADABLE });
         }
         Some(attributes)
@@ -262,16 +273,21 @@ impl<'f> ClientLookup<'f> {
     fn usage<'a>(&self, policy: &'a Policy, decision: Option<&'a Decision>) -> PolicyUsage<'a> {
         let mut usage = self.empty_usage(policy);
         let limits = decision.into_iter().flat_map(|decision| decision.standings());
-        let limits = limits.map(|(policy, limit, standing)| ClientLimit {
-            state: LimitState::of((policy, limit, standing)),
-            refill: Refilling::of(limit.quota(), standing.reset_after),
+        let limits = limits.map(|(policy, limit, standing)| {
+            let refill = RefillForecast::of(limit.quota(), standing);
+            let mut state = LimitState::of((policy, limit, standing));
+            // A look at a bucket in shadow mode asks for nothing, so it never says that a request would be denied.
+            if standing.limit.mode() == Mode::Shadow && standing.remaining == 0 {
+                state.set_denied(Micros::from_millis(refill.first_after_ms));
+            }
+            ClientLimit { state, refill }
         });
         usage.limits = limits.collect();
         if usage.needs.is_empty() {
             return usage;
         }
         if usage.limits.iter().any(|limit| limit.state.is_used()) {
-            usage.note = Some(STAND_IN);
+            usage.note = Some(COUNTED_BY_ADDRESS);
         } else {
             (usage.key, usage.limits) = (None, Vec::new());
         }
@@ -288,7 +304,7 @@ impl<'f> ClientLookup<'f> {
             Some(0) if !usage.needs.is_empty() => usage.key = None,
             Some(n) => {
                 usage.in_flight_limits = in_flight::limits(policy, n);
-                usage.note = (!usage.needs.is_empty()).then_some(STAND_IN);
+                usage.note = (!usage.needs.is_empty()).then_some(COUNTED_BY_ADDRESS);
             }
         }
         usage

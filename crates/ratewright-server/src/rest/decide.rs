@@ -313,6 +313,11 @@ impl<'a> DecideResponse<'a> {
 }
 
 impl<'a> LimitState<'a> {
+    /// Marks that one more request would be denied, were the policy enforced.
+    pub(super) fn set_denied(&mut self, retry_after: Micros) {
+        (self.outcome, self.retry_after_seconds) = ("denied", Some(retry_after.as_secs_ceil().max(1)));
+    }
+
     /// True if some of it is spent.
     pub(super) fn is_used(&self) -> bool {
         self.remaining < self.limit

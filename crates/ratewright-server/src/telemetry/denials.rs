@@ -19,7 +19,7 @@ use ratewright_core::store::Basis;
 use ratewright_core::{Decision, Micros, Query, Timestamp};
 
 use super::top_clients::TopClients;
-use super::{Truncated, denial_summary, policy_verdicts, push_truncated, write_client};
+use super::{ObservedLimiter, Truncated, denial_summary, policy_verdicts, push_truncated, write_client};
 
 /// The most policies with denied clients, of both modes together.
 const POLICIES_MAX: usize = 1_000;
@@ -105,7 +105,13 @@ impl DeniedClient {
 
 impl Denials {
     /// Records a denial: once for each policy that denied, and once by itself.
-    pub fn record(&self, query: &Query<'_>, decision: &Decision, now: Timestamp) {
+    pub(super) fn record(
+        &self,
+        query: &Query<'_>,
+        decision: &Decision,
+        limiter: ObservedLimiter,
+        now: Timestamp,
+    ) {
         let mut log = self.log.lock();
         let DenialLog { enforced, shadow, recent, recent_shadow, client, n_enforced, n_shadow } = &mut *log;
         for verdict in policy_verdicts(decision).filter(|verdict| verdict.is_denied) {
@@ -119,7 +125,12 @@ impl Denials {
         }
         if let Some(summary) = denial_summary(decision) {
             let is_enforced = summary.mode == Mode::Enforce;
-            *(if is_enforced { n_enforced } else { n_shadow }) += 1;
+            match limiter {
+                _ if is_enforced => *n_enforced += 1,
+                ObservedLimiter::Rates => *n_shadow += 1,
+                // The limiter on rates counts the request, which goes on to it.
+                ObservedLimiter::InFlight => {}
+            }
             let recent = if is_enforced { recent } else { recent_shadow };
             let mut denial = reuse_oldest(recent);
             let filled = Arc::make_mut(&mut denial);

@@ -26,7 +26,7 @@ use super::{Clock, Telemetry};
 const SECONDS_MAX: u64 = 900;
 
 /// The length of a policy's step, in seconds.
-const STEP: u64 = 10;
+const STEP_SECONDS: u64 = 10;
 
 /// The most policies with steps.
 const POLICIES_MAX: usize = 1_000;
@@ -43,9 +43,9 @@ pub struct History {
 pub struct SecondCounts {
     /// The second, in Unix time.
     pub at: u64,
-    /// Requests that limits allowed, without `shadow`.
+    /// Requests that were allowed, also those that no policy covers; without `shadow`.
     pub allowed: u64,
-    /// Requests that limits denied.
+    /// Requests that were denied.
     pub denied: u64,
     /// Requests that were allowed, although a policy in shadow mode would have denied them.
     pub shadow: u64,
@@ -84,6 +84,9 @@ struct Rings {
     /// The counters at the last sample.
     requests: RequestTotals,
     seconds: VecDeque<SecondCounts>,
+    /// The counters of all policies at the last sample.
+    totals: BTreeMap<Arc<str>, PolicyTotals>,
+    /// At most [`POLICIES_MAX`].
     policies: BTreeMap<Arc<str>, PolicyRing>,
 }
 
@@ -97,8 +100,6 @@ struct RequestTotals {
 
 #[derive(Debug, Default)]
 struct PolicyRing {
-    /// The counters at the last sample.
-    totals: PolicyTotals,
     steps: VecDeque<PolicyStep>,
 }
 
@@ -109,7 +110,7 @@ impl History {
         let requests = RequestTotals::of(telemetry);
         let mut rings = self.rings.lock();
         rings.add_second(now, requests);
-        let is_last_of_step = rings.second % STEP == STEP - 1;
+        let is_last_of_step = rings.second % STEP_SECONDS == STEP_SECONDS - 1;
         if is_watched || is_last_of_step {
             rings.add_policies(telemetry.decisions().totals());
         }
@@ -143,9 +144,10 @@ impl Rings {
         self.sample += 1;
         // Most of the time since the last sample is in the second before this one.
         let second = now.as_micros().saturating_sub(SECOND / 2) / SECOND;
-        if second + SECONDS_MAX < self.second {
-            self.seconds.clear(); // the clock was set back
-            self.policies.values_mut().for_each(|ring| ring.steps.clear());
+        if second + 2 < self.second {
+            // The clock was set back: what is in the future now would never be shown.
+            self.seconds.retain(|known| known.at <= second);
+            self.policies.values_mut().for_each(|ring| ring.steps.retain(|step| step.at <= second));
             self.second = second;
         }
         self.second = self.second.max(second);
@@ -174,47 +176,40 @@ impl Rings {
     }
 
     fn add_policies(&mut self, all: BTreeMap<Arc<str>, PolicyTotals>) {
-        let at = self.second / STEP * STEP;
-        let oldest = at.saturating_sub(SECONDS_MAX - STEP);
+        let at = self.second / STEP_SECONDS * STEP_SECONDS;
+        let oldest = at.saturating_sub(SECONDS_MAX - STEP_SECONDS);
         for ring in self.policies.values_mut() {
             while ring.steps.front().is_some_and(|step| step.at < oldest) {
                 ring.steps.pop_front();
             }
         }
-        for (policy, totals) in all {
-            if !self.policies.contains_key(&policy) && self.policies.len() >= POLICIES_MAX {
-                let Some(idle) = self.policies.iter().find(|(_, ring)| ring.steps.is_empty()) else {
-                    continue;
-                };
-                // A policy that returns begins at its counters, as if it had decided nothing before.
-                let idle = Arc::clone(idle.0);
-                self.policies.remove(&idle);
-                self.policies.insert(policy, PolicyRing { totals, steps: VecDeque::new() });
+        self.policies.retain(|_, ring| !ring.steps.is_empty());
+        let before = std::mem::replace(&mut self.totals, all);
+        for (policy, totals) in &self.totals {
+            let counts = totals.since(before.get(policy).copied().unwrap_or_default());
+            let is_known = self.policies.contains_key(policy);
+            if counts == PolicyTotals::default() || (!is_known && self.policies.len() >= POLICIES_MAX) {
                 continue;
             }
-            let ring = self.policies.entry(policy).or_default();
-            let counts = totals.since(std::mem::replace(&mut ring.totals, totals));
-            if counts == PolicyTotals::default() {
-                continue;
-            }
-            match ring.steps.back_mut() {
+            let steps = &mut self.policies.entry(Arc::clone(policy)).or_default().steps;
+            match steps.back_mut() {
                 Some(last) if last.at == at => {
                     last.counts.add(counts);
                     last.changed_in = self.sample;
                 }
-                _ => ring.steps.push_back(PolicyStep { at, counts, changed_in: self.sample }),
+                _ => steps.push_back(PolicyStep { at, counts, changed_in: self.sample }),
             }
         }
     }
 }
 
 impl RequestTotals {
-    /// Each request counts once. One that a limit on requests in flight denies is not among the allowed ones: that limit is
-    /// asked first. A request is counted as allowed before it is counted as shadow, so these are read in the other order.
+    /// Each request counts once: a request that an in-flight limit denies is never counted as allowed. Allowed is counted before
+    /// shadow, so shadow is read first.
     fn of<C: Clock>(telemetry: &Telemetry<C>) -> Self {
         let (denied, shadow) = telemetry.denials().totals();
         let allowed = telemetry.checks().read().filter(|check| check.verdict == Verdict::Allow);
-        let allowed: u64 = allowed.map(|check| check.took.n).sum();
+        let allowed = allowed.map(|check| check.took.n).sum::<u64>() + telemetry.n_uncovered();
         Self { allowed: allowed.saturating_sub(shadow), denied, shadow }
     }
 }
@@ -297,7 +292,7 @@ mod tests {
                     let steps = all.policies.get(policy).map_or(&[][..], Vec::as_slice);
                     let n: u64 = steps.iter().map(|step| step.counts.allowed + step.counts.denied).sum();
                     assert_eq!(n, n_requests, "{policy}");
-                    assert!(steps.iter().all(|step| step.at % STEP == 0));
+                    assert!(steps.iter().all(|step| step.at % STEP_SECONDS == 0));
                     assert!(steps.is_sorted_by(|a, b| a.at < b.at), "each step once");
                 }
                 let denied: u64 = all.seconds.iter().map(|second| second.denied).sum();
@@ -329,15 +324,18 @@ mod tests {
     async fn a_clock_that_is_set_back_does_not_stop_the_history() {
         let clock = ManualClock::at(Timestamp::from_micros(1_700_000_000_000_000));
         let (telemetry, limiter) = limiter(&clock);
-        for set_to in [1_700_000_001_000_000, 1_700_000_000_000_000, 1_600_000_000_000_000_u64] {
+        for set_to in
+            [1_700_000_001_000_000, 1_700_000_000_000_000, 1_699_999_800_000_000, 1_600_000_000_000_000_u64]
+        {
             request(&limiter, "a").await;
             clock.set(Timestamp::from_micros(set_to));
             telemetry.history().sample(&telemetry, true);
             let last = telemetry.history().read(0).seconds.last().copied().unwrap();
-            assert!(last.at >= set_to / SECOND - 1 && last.at <= 1_700_000_001, "{last:?}");
+            let now = set_to / SECOND;
+            assert!((now - 1..=now + 1).contains(&last.at), "{last:?} at {now}");
         }
         let all = telemetry.history().read(0);
-        assert_eq!(all.seconds.len(), 1, "the old ones are in the future: {:?}", all.seconds);
+        assert_eq!(all.seconds.len(), 1, "nothing is in the future: {:?}", all.seconds);
     }
 
     #[test]
@@ -348,9 +346,13 @@ mod tests {
         rings.add_policies(all.clone());
         assert_eq!(rings.policies.len(), POLICIES_MAX);
         assert!(rings.policies.contains_key("p0999") && !rings.policies.contains_key("p1000"));
+        let two = PolicyTotals { allowed: 2, ..PolicyTotals::default() };
+        let later = all.into_keys().map(|name| (Arc::clone(&name), if *name < *"p1500" { one } else { two }));
         rings.second += SECONDS_MAX;
-        rings.add_policies(all);
-        assert_eq!(rings.policies.len(), POLICIES_MAX);
-        assert!(rings.policies.contains_key("p1000"), "idle policies make room");
+        rings.add_policies(later.collect());
+        let counted: Vec<_> =
+            rings.policies.iter().map(|(name, ring)| (&**name, ring.steps[0].counts)).collect();
+        assert_eq!(counted.len(), 500, "idle policies make room for those that decide");
+        assert!(counted.iter().all(|(name, counts)| *name >= "p1500" && *counts == one));
     }
 }

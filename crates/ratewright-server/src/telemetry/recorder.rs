@@ -1,8 +1,8 @@
-//! Decisions one by one, while the live page is open: which request, and what was decided.
+//! Records individual decisions while the live page is open: the request and the verdict.
 //!
 //! A replay needs all requests of a client, so clients are sampled, not requests: a decision is recorded if a hash of
 //! the client's address is below a threshold. With more than 100 decisions in a second, the threshold halves; below 25
-//! for a minute, it doubles. At 1 in 64 addresses it stays, and further decisions of the second are only counted.
+//! for a minute, it doubles. It never falls below 1 in 64 addresses; further decisions in that second are only counted.
 //!
 //! A decision of an address outside of the sample costs some 20 instructions, others some 1,000. Values of headers,
 //! cookies and parameters may be secrets: a digest is recorded.
@@ -36,8 +36,8 @@ const HALVINGS_MAX: u32 = 6;
 /// could select other policies.
 const VALUE_MAX: usize = 1_024;
 
-/// The most decisions that wait for the page.
-const WAITING_MAX: usize = 4 * PER_SECOND_MAX;
+/// The most decisions that wait for a page to read them.
+const BUFFERED_MAX: usize = 4 * PER_SECOND_MAX;
 
 /// Records decisions.
 #[derive(Debug, Default)]
@@ -50,10 +50,12 @@ pub struct Recorder {
 /// Recorded decisions that a page has not got yet.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct RecordedDecisions {
-    /// 1 in so many client addresses is recorded.
-    pub sample: u32,
+    /// The sampling rate: 1 in this many client addresses is recorded.
+    pub one_in: u32,
     /// How many decisions of these addresses could not be recorded.
     pub n_dropped: u64,
+    /// How many were overwritten since the earlier reading.
+    pub n_missed: u64,
     /// Each as a JSON object.
     pub decisions: Vec<Arc<str>>,
     /// Where the next reading begins.
@@ -64,8 +66,8 @@ pub struct RecordedDecisions {
 struct RecordBuffer {
     /// How many pages are open.
     n_open: usize,
-    waiting: VecDeque<Arc<str>>,
-    /// The number of the first of `waiting`, counted from the start.
+    buffered: VecDeque<Arc<str>>,
+    /// The number of the first of `buffered`, counted from the start.
     first: u64,
     n_in_second: usize,
     n_quiet_seconds: u32,
@@ -73,27 +75,27 @@ struct RecordBuffer {
 }
 
 impl Recorder {
-    /// Counts a page that is open, unless `n_max` are. `set` is called if it is the first.
-    pub(super) fn open(&self, n_max: usize, set: impl FnOnce(bool)) -> bool {
+    /// Counts a page that is open, unless `n_max` are. `set_recording` is called if it is the first.
+    pub(super) fn open(&self, n_max: usize, set_recording: impl FnOnce(bool)) -> bool {
         let mut buffer = self.buffer.lock();
         if buffer.n_open >= n_max {
             return false;
         }
         buffer.n_open += 1;
         if buffer.n_open == 1 {
-            set(true);
+            set_recording(true);
         }
         true
     }
 
-    /// Counts a page that was closed. `set` is called if it was the last.
-    pub(super) fn close(&self, set: impl FnOnce(bool)) {
+    /// Counts a page that was closed. `set_recording` is called if it was the last.
+    pub(super) fn close(&self, set_recording: impl FnOnce(bool)) {
         let mut buffer = self.buffer.lock();
         buffer.n_open = buffer.n_open.saturating_sub(1);
         if buffer.n_open == 0 {
-            set(false);
-            buffer.first += buffer.waiting.len() as u64;
-            buffer.waiting = VecDeque::new();
+            set_recording(false);
+            buffer.first += buffer.buffered.len() as u64;
+            buffer.buffered = VecDeque::new();
             self.halvings.store(0, Relaxed);
         }
     }
@@ -103,17 +105,13 @@ impl Recorder {
         self.buffer.lock().n_open > 0
     }
 
-    /// True if decisions for this address are recorded. Those without an address count as one.
+    /// True if decisions for this address are recorded. Decisions without an address count as one address.
     #[inline]
     pub(super) fn is_sampled(&self, address: Option<IpAddr>) -> bool {
         let bits = match address {
             Some(IpAddr::V4(address)) => u64::from(address.to_bits()),
-            Some(IpAddr::V6(address)) => {
-                let bits = address.to_bits();
-                #[expect(clippy::cast_possible_truncation, reason = "both halves are used")]
-                let folded = (bits >> 64) as u64 ^ bits as u64;
-                folded
-            }
+            // The addresses of a client have the same 48 bits, unless `clients.ipv6_prefix` is shorter.
+            Some(IpAddr::V6(address)) => u64::try_from(address.to_bits() >> 80).unwrap_or_default(),
             None => 0,
         };
         let hash = bits.wrapping_mul(0x9E37_79B9_7F4A_7C15);
@@ -150,9 +148,9 @@ impl Recorder {
             }
         }
         buffer.n_in_second += 1;
-        buffer.waiting.push_back(to_json(query, decision, is_shadow_denied, now).into());
-        if buffer.waiting.len() > WAITING_MAX {
-            buffer.waiting.pop_front();
+        buffer.buffered.push_back(to_json(query, decision, is_shadow_denied, now).into());
+        if buffer.buffered.len() > BUFFERED_MAX {
+            buffer.buffered.pop_front();
             buffer.first += 1;
         }
     }
@@ -169,15 +167,16 @@ impl Recorder {
         }
     }
 
-    /// The decisions from number `next` on, as a reading returned it. 0: those that are still there.
+    /// The decisions since an earlier reading, which returned `next`; 0 returns all that are buffered.
     pub fn read(&self, next: u64) -> RecordedDecisions {
         let buffer = self.buffer.lock();
         let n_known = usize::try_from(next.saturating_sub(buffer.first)).unwrap_or(usize::MAX);
         RecordedDecisions {
-            sample: 1 << self.halvings.load(Relaxed),
+            one_in: 1 << self.halvings.load(Relaxed),
             n_dropped: buffer.n_dropped,
-            decisions: buffer.waiting.iter().skip(n_known).cloned().collect(),
-            next: buffer.first + buffer.waiting.len() as u64,
+            n_missed: buffer.first.saturating_sub(next),
+            decisions: buffer.buffered.iter().skip(n_known).cloned().collect(),
+            next: buffer.first + buffer.buffered.len() as u64,
         }
     }
 }
@@ -203,11 +202,11 @@ fn to_json(query: &Query<'_>, decision: &Decision, is_shadow_denied: bool, now: 
         push_member(&mut json, "ip", address);
     }
     for (n, attribute) in query.attributes.iter().enumerate() {
-        // Of several readings, the first.
+        // Of an attribute with several values, the first.
         let is_known = query.attributes.iter().take(n).any(|earlier| earlier.name == attribute.name)
             || (address.is_some() && attribute.name == AttributeName::Ip);
         if !is_known && attribute.is_readable() {
-            push_member(&mut json, &attribute.name.to_string(), &shown(attribute));
+            push_member(&mut json, &attribute.name.to_string(), &value_or_digest(attribute));
         }
     }
     json.push('}');
@@ -222,7 +221,7 @@ fn push_member(json: &mut String, name: &str, value: &str) {
 }
 
 /// The value of an attribute, or a digest of it if it may be a secret.
-fn shown(attribute: &Attribute<'_>) -> String {
+fn value_or_digest(attribute: &Attribute<'_>) -> String {
     let may_be_secret = match attribute.name {
         AttributeName::Header(_) | AttributeName::Cookie(_) | AttributeName::Param(_) => true,
         AttributeName::Named(name) | AttributeName::Claim(name) => sounds_secret(name) || name == "entries",
@@ -304,7 +303,7 @@ mod tests {
         }
         send_all().await;
         let read = telemetry.recorder().read(next);
-        assert!(read.sample >= 8 && read.sample <= 64, "{}", read.sample);
+        assert!(read.one_in >= 8 && read.one_in <= 64, "{}", read.one_in);
         assert!((10..=PER_SECOND_MAX).contains(&read.decisions.len()), "{}", read.decisions.len());
         let mut by_address: BTreeMap<String, usize> = BTreeMap::new();
         addresses(&read).into_iter().for_each(|address| *by_address.entry(address).or_default() += 1);
@@ -314,7 +313,7 @@ mod tests {
         for _ in 0..10 * QUIET_SECONDS {
             telemetry.sample();
         }
-        assert_eq!(telemetry.recorder().read(0).sample, 1, "a quiet minute doubles the sample");
+        assert_eq!(telemetry.recorder().read(0).one_in, 1, "a quiet minute doubles the sample");
     }
 
     #[tokio::test]
@@ -330,11 +329,11 @@ mod tests {
         }
         let read = telemetry.recorder().read(0);
         assert_eq!(read.decisions.len() as u64 + read.n_dropped, 1_000);
-        assert!(read.n_dropped > 0 && read.decisions.len() <= WAITING_MAX, "{}", read.decisions.len());
+        assert!(read.n_dropped > 0 && read.decisions.len() <= BUFFERED_MAX, "{}", read.decisions.len());
     }
 
     #[tokio::test]
-    async fn a_request_with_a_long_value_is_not_cut() {
+    async fn a_request_with_a_long_value_is_dropped_not_truncated() {
         let (telemetry, limiter) = limiter();
         assert!(telemetry.open_page(1));
         request(&limiter, Ipv6Addr::LOCALHOST, &"x".repeat(VALUE_MAX + 1)).await;
@@ -368,7 +367,7 @@ mod tests {
         let n = sampled.filter(|address| recorder.is_sampled(Some(*address))).count();
         assert!((900..1_100).contains(&n), "{n}");
         let networks: BTreeSet<_> = (0..800_u128)
-            .map(|n| IpAddr::V6(Ipv6Addr::from_bits((0x2001_0db8 << 96) + (n << 64) + 1)))
+            .map(|n| IpAddr::V6(Ipv6Addr::from_bits((0x2001_0db8 << 96) + (n << 80) + (n << 64) + 1)))
             .filter(|address| recorder.is_sampled(Some(*address)))
             .collect();
         assert!((80..120).contains(&networks.len()), "{}", networks.len());

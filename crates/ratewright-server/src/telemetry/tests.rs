@@ -13,7 +13,7 @@ use super::denials::RECENT_MAX;
 use super::top_clients::CLIENTS_MAX;
 use super::*;
 
-type ObservedLimiter = Limiter<MemoryStore<ManualClock>, TelemetryObserver<ManualClock>>;
+type TestLimiter = Limiter<MemoryStore<ManualClock>, TelemetryObserver<ManualClock>>;
 
 fn telemetry() -> Arc<Telemetry<ManualClock>> {
     let clock = ManualClock::at(Timestamp::from_micros(1_700_000_000_000_000));
@@ -29,7 +29,7 @@ fn quota(rate: &str) -> Quota {
     Quota::new(Algorithm::TokenBucket(Refill::Smooth), rate.parse().unwrap()).unwrap()
 }
 
-fn limiter(telemetry: &Arc<Telemetry<ManualClock>>, policies: Vec<Policy>) -> ObservedLimiter {
+fn limiter(telemetry: &Arc<Telemetry<ManualClock>>, policies: Vec<Policy>) -> TestLimiter {
     let store = MemoryStore::new(telemetry.clock().clone(), 100_000);
     Limiter::observed(Policies::new(policies).unwrap(), store, TelemetryObserver::Rates(telemetry.clone()))
 }
@@ -57,7 +57,7 @@ fn query<'a>(policies: &'a [&'a str], attributes: &'a [Attribute<'a>]) -> Query<
 }
 
 /// Sends `n` queries.
-async fn ask(limiter: &ObservedLimiter, n: usize, policies: &[&str], client: &str) {
+async fn ask(limiter: &TestLimiter, n: usize, policies: &[&str], client: &str) {
     for _ in 0..n {
         limiter.decide(&query(policies, &attributes(client))).await;
     }
@@ -204,7 +204,7 @@ async fn two_rule_sets_in_turn_have_a_table_each() {
     let telemetry = telemetry();
     let [rates, in_flight, newer] = [(); 3].map(|()| limiter(&telemetry, vec![policy("p")]));
     let has_table =
-        |limiter: &ObservedLimiter| telemetry.decisions().table(limiter.policies().generation()).is_some();
+        |limiter: &TestLimiter| telemetry.decisions().table(limiter.policies().generation()).is_some();
     for limiter in [&rates, &in_flight, &rates, &in_flight] {
         ask(limiter, 1, &[], "a").await;
         assert!(has_table(limiter));
@@ -325,7 +325,8 @@ async fn neither_an_allowed_decision_nor_a_denial_of_a_known_client_allocates() 
         let counted_decision = || {
             telemetry.decisions().count(decision, query.entrypoint);
         };
-        let denials = || telemetry.denials().record(&query, decision, telemetry.clock().now());
+        let denials =
+            || telemetry.denials().record(&query, decision, ObservedLimiter::Rates, telemetry.clock().now());
         let counts = allocation_counter::measure(counted_decision).count_total;
         let records = match decision.verdict() {
             Verdict::Allow => 0,
@@ -333,7 +334,9 @@ async fn neither_an_allowed_decision_nor_a_denial_of_a_known_client_allocates() 
         };
         counts + records
     };
-    (0..=RECENT_MAX).for_each(|_| telemetry.denials().record(&query, &denied, telemetry.clock().now()));
+    (0..=RECENT_MAX).for_each(|_| {
+        telemetry.denials().record(&query, &denied, ObservedLimiter::Rates, telemetry.clock().now())
+    });
     assert_eq!((allocations(&allowed), allocations(&denied)), (0, 0));
 }
 

@@ -46,7 +46,7 @@ impl CallReadings {
 }
 
 impl Instance for Running {
-    fn is_policy(&self, name: &str) -> bool {
+    fn has_policy(&self, name: &str) -> bool {
         self.limiter.policies().named(name).is_some() || self.gateway.permits().named(name).is_some()
     }
 
@@ -120,8 +120,9 @@ impl Instance for Running {
         let files = self.reloads.files();
         let simulated = tokio::task::spawn_blocking(move || what_if::simulate(&files, request));
         Box::pin(async {
-            let stopping = |_| Err(SimulationError::Log("the instance is stopping".to_owned()));
-            simulated.await.unwrap_or_else(stopping)
+            let reason = "simulation did not finish: it failed, or the instance is stopping; see the log";
+            let unfinished = |_| Err(SimulationError::Log(reason.to_owned()));
+            simulated.await.unwrap_or_else(unfinished)
         })
     }
 }
@@ -141,7 +142,7 @@ impl Running {
             }
         };
         StoreStatus {
-            place: self.store.place(),
+            location: self.store.place(),
             mode,
             since_seconds: lasts.as_micros() / SECOND,
             latency_ms,
@@ -158,7 +159,7 @@ impl Running {
         for (_, route) in self.gateway.settings().routes.iter() {
             upstreams.extend(route.upstream.states().map(|state| UpstreamStatus {
                 route: route.id.to_string(),
-                server: state.server.to_string(),
+                address: state.server.to_string(),
                 is_healthy: state.is_healthy,
                 ejections: state.n_ejections,
             }));

@@ -1,4 +1,4 @@
-// The live page in Chromium, against the real program: every view, live updates, hostile names, login and expiry, a lost
+// The live page in Chromium, against the real program: every view, live updates, hostile names, login and revocation, a lost
 // connection, accessibility, narrow screens.
 import assert from "node:assert/strict";
 import { writeFileSync } from "node:fs";
@@ -14,6 +14,8 @@ policies:
   - {name: trial, by: ip, mode: shadow, when: {path: /trial}, quota: {rate: 1/h}}
   - {name: pairs, by: [user, ip], missing: skip, quota: {rate: 3/h}}
   - {name: by-key, by: 'header:X-Api-Key', missing: skip, quota: {rate: 20/h}}
+  - {name: shared, when: {path: /shared}, quota: {rate: 2/h, algorithm: sliding_window}}
+  - {name: users-only, by: user, missing: deny, when: {path: /account}, quota: {rate: 5/h}}
 `;
 const CLIENT = { ip: "203.0.113.7", method: "POST", path: "/login" };
 
@@ -28,7 +30,10 @@ test("without a configuration, one request moves the page", async (t) => {
   assert.equal((await fetch(`${program.api}/api/v1/rate-limit/check`)).status, 200);
   await shows(tab, /Allowed[\s\S]*policy token_bucket/);
   assert.doesNotMatch(await text(tab), /No request in the last 15 minutes/);
-  assert.match(await tab.locator("[role=img]").first().getAttribute("aria-label"), /1 allowed|allowed/);
+  assert.match(await tab.locator("[role=img]").first().getAttribute("aria-label"), /Highest: [\d.]+ allowed/);
+  await view(tab, "Policies");
+  await shows(tab, /token_bucket[\s\S]*100 at once, then 10 every second, for each key that callers name/);
+  await view(tab, "Now");
   assert.match(await tab.title(), /^Now · Ratewright/);
   noProblems(tab);
 });
@@ -49,10 +54,11 @@ test("the page shows which client is denied most, why, and until when", async (t
   await tab.getByRole("button", { name: /Denied clients of policy logins/ }).click();
   await shows(tab, /Last denials[\s\S]*POST \/login/);
   await shows(tab, /Would be denied\s*1/i);
+  await tab.getByRole("button", { name: /Denied clients of policy trial/ }).click();
 
   await tab.locator(".policy", { hasText: "logins" }).getByRole("link", { name: "203.0.113.7" }).first().click();
   await shows(tab, /0 of 2 left/);
-  await shows(tab, /One more request is allowed: [\s\S]*(29|30) min/);
+  await shows(tab, /Next request allowed: [\s\S]*(29|30) min/);
   assert.match(await tab.title(), /^Client · Ratewright/);
   noProblems(tab);
 });
@@ -70,10 +76,38 @@ test("a bucket is reset after a confirmation", async (t) => {
   await logins.getByRole("button", { name: "Cancel" }).click();
   assert.equal(await program.decide(CLIENT), 429, "it was cancelled");
   await logins.getByRole("button", { name: /^Reset/ }).click();
-  await logins.getByRole("button", { name: "Yes, reset the bucket of this client" }).click();
+  await logins.getByRole("button", { name: "Yes, reset this client's bucket" }).click();
   await shows(tab, /The bucket was reset/);
   await shows(tab, /2 of 2 left/);
   assert.equal(await program.decide(CLIENT), 200);
+  noProblems(tab);
+});
+
+test("a bucket that all clients share is reset, and a shadow policy says what it would do", async (t) => {
+  const program = await Ratewright.start(t, POLICIES);
+  for (let i = 0; i < 2; i++) await program.decide({ ip: "203.0.113.8", path: "/trial" });
+  for (let i = 0; i < 2; i++) await program.decide({ ip: "203.0.113.8", path: "/shared" });
+  assert.equal(await program.decide({ ip: "203.0.113.9", path: "/shared" }), 429);
+  assert.equal(await program.decide({ ip: "203.0.113.9", path: "/account" }), 403);
+  const tab = await openTab(await launch(t), `${program.admin}/#client`);
+  await tab.getByLabel("Address").fill("203.0.113.8");
+  await tab.getByRole("button", { name: "Show the buckets" }).click();
+  const trial = tab.locator(".policies > li", { hasText: "trial" });
+  await until("the shadow policy would deny", async () => /would be allowed now/.test(await trial.innerText()));
+  assert.match(await trial.innerText(), /0 of 1 left/);
+  const shared = tab.locator(".policies > li", { hasText: "shared" });
+  assert.match(await shared.innerText(), /0 of 2 left[\s\S]*Each unit returns 1 h after it was spent/);
+  await shared.getByRole("button", { name: /^Reset/ }).click();
+  await shared.getByRole("button", { name: "Yes, reset the bucket that all clients share" }).click();
+  await until("it is full", async () => /2 of 2 left/.test(await shared.innerText()));
+  assert.equal(await program.decide({ ip: "203.0.113.9", path: "/shared" }), 200);
+
+  // A request without a user is listed by its address.
+  await view(tab, "Policies");
+  await tab.getByRole("button", { name: /Denied clients of policy users-only/ }).click();
+  await tab.getByRole("link", { name: "203.0.113.9" }).first().click();
+  await until("the form is filled", async () => (await tab.getByLabel("Address").inputValue()) === "203.0.113.9");
+  assert.equal(await tab.getByLabel("User").inputValue(), "");
   noProblems(tab);
 });
 
@@ -84,8 +118,8 @@ test("composite keys need all parts, and links from denials fill them in", async
   const tab = await openTab(await launch(t), `${program.admin}/#client`);
   await tab.getByLabel("User").fill(anna.user);
   await tab.getByRole("button", { name: "Show the buckets" }).click();
-  await shows(tab, /pairs needs: ip/);
-  await shows(tab, /by-key needs: header x-api-key/);
+  await shows(tab, /pairs needs: Address/);
+  await shows(tab, /by-key needs: Header x-api-key/);
   await tab.getByLabel("Address").fill(anna.ip);
   await tab.getByRole("button", { name: "Show the buckets" }).click();
   await shows(tab, /0 of 3 left/);
@@ -109,9 +143,12 @@ test("an ad hoc key is found", async (t) => {
   const program = await Ratewright.start(t, "");
   await fetch(`${program.api}/api/v1/rate-limit/check?key=order-17`);
   const tab = await openTab(await launch(t), `${program.admin}/#client`);
-  await tab.getByLabel("Key").fill("order-17");
+  await tab.getByLabel("Ad hoc key").fill("order-17");
   await tab.getByRole("button", { name: "Show the buckets" }).click();
-  await shows(tab, /token_bucket[\s\S]*99 of 100 left|100 of 100 left/);
+  await shows(tab, /token_bucket[\s\S]*\b(9\d|100) of 100 left/);
+  await tab.locator(".policies > li", { hasText: "token_bucket" }).getByRole("button", { name: /^Reset/ }).click();
+  await tab.getByRole("button", { name: "Yes, reset this client's bucket" }).click();
+  await shows(tab, /The bucket was reset/);
   noProblems(tab);
 });
 
@@ -160,7 +197,8 @@ test("edited policies are replayed against recent decisions and a log", async (t
   writeFileSync(log, Array.from({ length: 30 }, (_, n) => line(n)).join(""));
   await tab.getByLabel(/File, or drop one here/).setInputFiles(log);
   await shows(tab, /access\.log/);
-  await shows(tab, /27/);
+  await shows(tab, /Denied by your policies\s*27/i);
+  await shows(tab, /Most denied clients[\s\S]*203\.0\.113\.[012]\s*logins\s*10\s*9/i);
 
   await editor.fill("policies:\n  - {name: logins, quoat: 1}\n");
   await tab.getByRole("button", { name: "Replay recent decisions" }).click();
@@ -192,7 +230,7 @@ test("hostile names are shown as text", async (t) => {
   noProblems(tab);
 });
 
-test("a token opens the page, stays in memory, and is forgotten when it expires", async (t) => {
+test("a token opens the page, stays in memory, and is forgotten when it is revoked", async (t) => {
   const config = (token) => `api: {tokens: [${token}]}\n${POLICIES}`;
   // The page is not on loopback.
   const admin = Object.values(networkInterfaces())
@@ -200,7 +238,9 @@ test("a token opens the page, stays in memory, and is forgotten when it expires"
     .find(({ family, internal }) => family === "IPv4" && !internal);
   if (!admin) return t.skip("this machine has only loopback");
   const program = await Ratewright.start(t, config("first-token"), { admin: admin.address });
-  const tab = await openTab(await launch(t), program.admin);
+  const tab = await openTab(await launch(t), program.admin, { bypassCSP: true });
+  await tab.getByLabel("Token").waitFor();
+  assert.deepEqual(await violations(tab), []);
   const asked = [];
   tab.on("request", (request) => asked.push(request));
   await tab.getByLabel("Token").fill("wrong");
@@ -227,7 +267,7 @@ test("a token opens the page, stays in memory, and is forgotten when it expires"
   noProblems(tab);
 });
 
-test("a lost connection is shown, and comes back by itself", async (t) => {
+test("a lost connection is shown and restored", async (t) => {
   const redis = await startRedis(t);
   const program = await Ratewright.start(t, `store: {redis: {url: '${redis.url}'}}\n${POLICIES}`);
   const tab = await openTab(await launch(t), program.admin);
@@ -285,7 +325,7 @@ test("every view is accessible, in light and dark, and fits 375 px", async (t) =
       const replay = tab.getByRole("button", { name: "Replay recent decisions" });
       await until("there are decisions", async () => replay.isEnabled());
       await replay.click();
-      await shows(tab, /recent decision/);
+      await shows(tab, /Denied by policies in force/i);
       await check("what if");
       noProblems(tab);
       await tab.context().close();

@@ -22,12 +22,11 @@ policies:
   - name: per-key
     by: header:X-Api-Key
     missing: skip
-    quota: { rate: 100/min, burst: 50 }
+    quota: { rate: 600/min, burst: 100 }
   - name: reports
     mode: shadow
-    by: ip
     when: { path: "/reports/**" }
-    quota: { rate: 10/h }
+    quota: { rate: 2/s }
   - name: everything
     quota: { rate: 400/s }
 `;
@@ -57,7 +56,7 @@ function traffic(port, begun) {
     const seconds = (Date.now() - begun) / 1000;
     const wave = 60 + 35 * Math.sin(seconds / 70) + 20 * Math.sin(seconds / 23) + 12 * Math.random();
     for (let n = 0; n < wave / 10; n++) {
-      const path = Math.random() < 0.03 ? pick(paths) : pick(paths.slice(0, 5));
+      const path = Math.random() < 0.06 ? paths[5] : pick(paths.slice(0, 5));
       send(port, "GET", path, pick(visitors), Math.random() < 0.2 ? { "X-Api-Key": pick(["k1", "k2"]) } : {});
     }
     const isAttacked = Math.sin(seconds / 110) > 0.55;
@@ -110,7 +109,7 @@ ${policies}`;
   await shoot(light, "policies");
   await light.locator(".policy", { hasText: "logins" }).getByRole("link", { name: "203.0.113.7" }).first().click();
   await light
-    .getByText(/One more request/)
+    .getByText(/Next request allowed/)
     .first()
     .waitFor();
   await shoot(light, "client");

@@ -3,6 +3,7 @@
 mod browser;
 mod what_if;
 
+use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpStream;
 use std::time::Duration;
@@ -37,11 +38,12 @@ impl LiveLines {
         Self(BufReader::new(stream))
     }
 
-    /// The next line; `None` at the end of the response.
+    /// The next line; `None` at the end of the response, which must be complete.
     pub(crate) fn next(&mut self) -> Option<Value> {
         loop {
             let mut line = String::new();
-            if self.0.read_line(&mut line).unwrap() == 0 || line == "0\r\n" {
+            assert_ne!(self.0.read_line(&mut line).unwrap(), 0, "the response was cut off");
+            if line == "0\r\n" {
                 return None;
             }
             if line.starts_with('{') {
@@ -61,12 +63,12 @@ impl LiveLines {
     }
 }
 
-fn login(ratewright: &Ratewright, path: &str) -> u16 {
+fn request(ratewright: &Ratewright, path: &str) -> u16 {
     ratewright.decide(&json!({"ip": "203.0.113.7", "method": "POST", "path": path, "user": "anna"})).status
 }
 
 #[test]
-fn the_page_moves_without_any_configuration() {
+fn the_page_updates_without_configuration() {
     let ratewright = Ratewright::start("");
     let page = ratewright.admin("/");
     assert_eq!((page.status, page.headers["content-type"].as_str()), (200, "text/html; charset=utf-8"));
@@ -83,7 +85,7 @@ fn the_page_moves_without_any_configuration() {
 }
 
 #[test]
-fn every_file_of_the_page_forbids_other_sites_and_caches() {
+fn page_files_forbid_other_sites_and_are_not_cached() {
     let ratewright = Ratewright::start("");
     let page = ratewright.admin("/").body;
     let names = page.split("\"/page/").skip(1).filter_map(|rest| rest.split('"').next());
@@ -108,7 +110,7 @@ fn every_file_of_the_page_forbids_other_sites_and_caches() {
 }
 
 #[test]
-fn data_is_for_local_callers_and_those_with_a_token() {
+fn data_needs_a_token_unless_the_listener_is_local() {
     let Some(address) = own_address() else { return eprintln!("skipped: this machine has only loopback") };
     let text = |token: &str| {
         let listen = format!("listen: {{api: '127.0.0.1:0', admin: '{address}:0'}}\n");
@@ -173,19 +175,22 @@ fn denied_and_shadow_requests_are_told_apart() {
     let ratewright = Ratewright::start(POLICIES);
     let mut lines = LiveLines::open(&ratewright);
     lines.next();
-    let statuses: Vec<_> = (0..4).map(|_| login(&ratewright, "/login")).collect();
+    let statuses: Vec<_> = (0..4).map(|_| request(&ratewright, "/login")).collect();
     assert_eq!(statuses, [200, 200, 429, 429]);
-    assert_eq!([login(&ratewright, "/trial"), login(&ratewright, "/trial")], [200, 200]);
-    let (mut seconds, mut decisions) = ([0; 3], Vec::new());
-    while seconds.iter().sum::<u64>() < 6 {
+    assert_eq!([request(&ratewright, "/trial"), request(&ratewright, "/trial")], [200, 200]);
+    let (mut by_second, mut decisions) = (BTreeMap::new(), Vec::new());
+    let totals = |by_second: &BTreeMap<u64, [u64; 3]>| {
+        [0, 1, 2].map(|n| by_second.values().map(|counts| counts[n]).sum::<u64>())
+    };
+    while totals(&by_second).iter().sum::<u64>() < 6 {
         let line = lines.next().unwrap();
         for second in line["seconds"].as_array().unwrap() {
-            // A second that comes again replaces its earlier value; here each comes once.
-            (0..3).for_each(|n| seconds[n] += second[n + 1].as_u64().unwrap());
+            let [at, counts @ ..] = [0, 1, 2, 3].map(|n| second[n].as_u64().unwrap());
+            by_second.insert(at, counts); // a second that comes again replaces its earlier value
         }
         decisions.extend(line["decisions"].as_array().unwrap().iter().cloned());
     }
-    assert_eq!(seconds, [3, 2, 1], "allowed, denied, shadow: each request once");
+    assert_eq!(totals(&by_second), [3, 2, 1], "allowed, denied, shadow: each request once");
     let verdicts: Vec<_> = decisions.iter().map(|decision| decision["verdict"].as_str().unwrap()).collect();
     assert_eq!(verdicts, ["allowed", "allowed", "denied", "denied", "allowed", "shadow"]);
     assert_eq!((&decisions[2]["policy"], &decisions[5]["policy"]), (&json!("logins"), &json!("trial")));
@@ -220,13 +225,13 @@ fn a_lost_redis_is_shown() {
     ratewright.wait_for_redis();
     let mut lines = LiveLines::open(&ratewright);
     let mode = |line: &Value| line["status"]["store"]["mode"].clone();
-    login(&ratewright, "/login");
+    request(&ratewright, "/login");
     // On a busy machine Redis may be too slow at first.
     let line = lines.until(|line| line["status"]["store"]["latencyMs"].is_number() && mode(line) == "shared");
-    assert!(line["status"]["store"]["place"].as_str().unwrap().starts_with("Redis at "), "{line}");
+    assert!(line["status"]["store"]["location"].as_str().unwrap().starts_with("Redis at "), "{line}");
     redis.kill();
     wait_until("decisions are local", || {
-        login(&ratewright, "/other");
+        request(&ratewright, "/other");
         ratewright.metric("ratewright_store_substituted") == 1.0
     });
     lines.until(|line| mode(line) == "local");
@@ -240,10 +245,10 @@ fn upstreams_are_shown_with_their_health() {
         upstream.address()
     ));
     let line = LiveLines::open(&ratewright).next().unwrap();
-    let server = format!("http://{}", upstream.address());
+    let address = format!("http://{}", upstream.address());
     assert_eq!(
         line["status"]["upstreams"],
-        json!([{"route": "shop", "server": server, "isHealthy": true, "ejections": 0}])
+        json!([{"route": "shop", "address": address, "isHealthy": true, "ejections": 0}])
     );
 }
 
@@ -251,7 +256,7 @@ fn upstreams_are_shown_with_their_health() {
 #[test]
 fn a_client_is_found_by_address_user_and_header() {
     let ratewright = Ratewright::start(POLICIES);
-    login(&ratewright, "/login");
+    request(&ratewright, "/login");
     ratewright.decide(&json!({"ip": "203.0.113.7", "path": "/", "headers": {"X-Api-Key": "k1"}}));
     let usage = |body: Value| {
         let answer = ratewright.post_admin("/api/v1/admin/client", &body.to_string());
@@ -304,9 +309,9 @@ fn a_client_is_found_by_address_user_and_header() {
 }
 
 #[test]
-fn a_denied_client_may_come_back_when_its_bucket_has_a_unit() {
+fn a_denied_client_has_a_wait_and_a_reset_ends_it() {
     let ratewright = Ratewright::start(POLICIES);
-    let statuses: Vec<_> = (0..3).map(|_| login(&ratewright, "/login")).collect();
+    let statuses: Vec<_> = (0..3).map(|_| request(&ratewright, "/login")).collect();
     assert_eq!(statuses, [200, 200, 429]);
     let first_limit = || {
         let body = json!({"attributes": {"ip": "203.0.113.7"}}).to_string();
@@ -319,7 +324,7 @@ fn a_denied_client_may_come_back_when_its_bucket_has_a_unit() {
     let reset = ratewright.ask_admin("DELETE", "/api/v1/admin/key?policy=logins&key=203.0.113.7");
     assert_eq!(reset.status, 200);
     assert_eq!(first_limit()["remaining"], 2);
-    assert_eq!(login(&ratewright, "/login"), 200);
+    assert_eq!(request(&ratewright, "/login"), 200);
 }
 
 #[test]
@@ -333,7 +338,7 @@ fn a_program_with_an_open_page_stops_at_once() {
 }
 
 #[test]
-fn pages_that_vanish_make_room_for_others() {
+fn closed_pages_free_their_slots() {
     let ratewright = Ratewright::start(POLICIES);
     for _ in 0..3 {
         let open: Vec<_> = (0..16)
@@ -347,11 +352,16 @@ fn pages_that_vanish_make_room_for_others() {
         assert_eq!(refused.status, 503, "{}", refused.body);
         assert_eq!(ratewright.admin("/health").status, 200);
         drop(open);
-        wait_until("closed pages are forgotten", || {
+        let is_open = || {
             let mut probe = LiveLines::open(&ratewright);
             let mut status = String::new();
             probe.0.read_line(&mut status).unwrap();
-            status.contains("200")
+            status.contains("200").then_some(probe)
+        };
+        wait_until("all closed pages are forgotten", || {
+            let probes: Vec<_> = (0..16).filter_map(|_| is_open()).collect();
+            probes.len() == 16
         });
+        wait_until("the probes are forgotten", || is_open().is_some());
     }
 }
