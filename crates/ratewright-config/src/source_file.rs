@@ -16,21 +16,16 @@ pub struct SourceFile {
 }
 
 impl SourceFile {
-    /// The text of some sections, with the comments above and within them. `None` if a line may hold a secret, or if sections cannot
-    /// be told from each other because the file does not list them one below the other.
+    /// The text of some sections, without comments: these may contain anything. `None` if a line may hold a secret, or if sections
+    /// cannot be told from each other because the file does not list them one below the other.
     pub fn sections(&self, names: &[&str]) -> Option<String> {
         let mut text = String::new();
-        // Comments and empty lines that may belong to the next section.
-        let mut pending = String::new();
         let mut is_meant = false;
         for line in self.text.lines() {
-            let is_comment = line.starts_with('#') || line.trim().is_empty();
-            if is_comment {
-                pending.push_str(line);
-                pending.push('\n');
+            if line.trim_start().starts_with('#') {
                 continue;
             }
-            if !continues_section(line) {
+            if !line.trim().is_empty() && !continues_section(line) {
                 let (name, _) = line.split_once(':')?;
                 if name.is_empty() || !name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_') {
                     return None;
@@ -38,16 +33,24 @@ impl SourceFile {
                 is_meant = names.contains(&name);
             }
             if is_meant {
-                if pending.lines().chain([line]).any(has_secret_pattern) {
+                let code = without_comment(line)?;
+                if has_secret_pattern(code) {
                     return None;
                 }
-                text.push_str(&pending);
-                text.push_str(line);
+                text.push_str(code);
                 text.push('\n');
             }
-            pending.clear();
         }
         Some(text)
+    }
+}
+
+/// A line without the comment at its end. `None` if it has quotes, which a `#` may be within.
+fn without_comment(line: &str) -> Option<&str> {
+    match line.find(" #").or_else(|| line.find("\t#")) {
+        None => Some(line),
+        Some(_) if line.contains(['"', '\'']) => None,
+        Some(at) => line.get(..at).map(str::trim_end),
     }
 }
 
@@ -65,22 +68,20 @@ mod tests {
     }
 
     #[test]
-    fn sections_are_cut_out_with_their_comments() {
+    fn sections_are_cut_out_without_comments() {
         check(
-            "# the store\nstore: {url: redis://:secret@db}\n\n# limits\npolicies:\n- name: a # one\n\n# two\n  by: ip\napi:\n  tokens: [s]\nexempt: {}\n",
+            "# the store\nstore: {url: redis://:secret@db}\n\n# limits\npolicies:\n- name: a # one\n\n# s3cret\n  by: ip\napi:\n  tokens: [s]\n# - old\nexempt: {}\n",
             expect![[r#"
-
-                # limits
                 policies:
-                - name: a # one
+                - name: a
 
-                # two
                   by: ip
                 exempt: {}
             "#]],
         );
         check("", expect![""]);
         check("api: {}", expect![""]);
+        check("policies: ['a#b', \"c\"]", expect![["policies: ['a#b', \"c\"]\n"]]);
     }
 
     #[test]
@@ -88,7 +89,7 @@ mod tests {
         for text in [
             "{policies: [], api: {tokens: [s]}}",
             "policies:\n- when: {'header:X-Api-Key': k1}\n",
-            "policies:\n# - when: {'header:X-Api-Key': k1}\n- name: a\n",
+            "policies: ['a'] # s3cret",
             "\"policies\": []",
             "--- \npolicies: []",
             "&a policies: []",

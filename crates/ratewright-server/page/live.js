@@ -17,6 +17,7 @@ export const live = {
 	ring: [], // { id, oneIn, decision }; the oldest is at ringStart
 	ringStart: 0,
 	streams: 0,
+	restartedAt: 0,
 };
 
 let controller = null;
@@ -86,6 +87,7 @@ async function read(mine) {
 
 function take({ at, status, oneIn = 1, dropped = 0, seconds, policies = {}, decisions = [] }, isFirst) {
 	receivedAt = performance.now();
+	if (status.uptimeSeconds < live.status?.uptimeSeconds) live.restartedAt = at - status.uptimeSeconds * 1000;
 	Object.assign(live, { at, status, oneIn, dropped });
 	keep(live.seconds, seconds);
 	for (const [name, steps] of Object.entries(policies)) {

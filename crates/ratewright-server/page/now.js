@@ -33,6 +33,8 @@ function render() {
 	const { status, at, seconds } = live;
 	return [
 		heading("Now", "The last 15 minutes"),
+		live.restartedAt > 0 &&
+			h("p.message", `Ratewright restarted at ${when(live.restartedAt)}. Counts in its memory were lost.`),
 		at > 0 && seconds.size === 0 && firstRequest(),
 		h("section.card", { "aria-label": "Requests per second" }, trafficChart()),
 		status ? h("dl.tiles", tiles(status)) : note("Waiting for data."),
@@ -153,10 +155,9 @@ function decisions() {
 
 function decisionRow({ id, decision }) {
 	const { at, verdict, method = "", host = "", path = "", ip, user, key, policy } = decision;
-	const who = [ip, user && `user ${user}`, key && `key ${key}`, policy && `policy ${policy}`]
-		.filter(Boolean)
-		.join(" · ");
-	return [id, when(at * 1000), badge(verdict), [long(`${method} ${host}${path}`), h("div.muted", long(who))]];
+	const who = [ip, user && `user ${user}`, key && `key ${key}`, policy && `policy ${policy}`].filter(Boolean);
+	const parts = who.map((text, i) => [i > 0 && " · ", long(text)]);
+	return [id, when(at * 1000), badge(verdict), [long(`${method} ${host}${path}`), h("div.muted", parts)]];
 }
 
 export const now = { id: "now", title: "Now", render, poll, pollMs: 3_000 };

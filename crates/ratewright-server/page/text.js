@@ -11,7 +11,7 @@ const hourMinuteSecond = time({ timeStyle: "medium" });
 const day = time({ day: "numeric", month: "short" });
 
 // Control, bidirectional, zero-width and separator characters, lone surrogates, and marks piled on marks.
-const INVISIBLE = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Cs}]|(?<=\p{M}{3})\p{M}/gu;
+const INVISIBLE = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Cs}\p{DI}\u2800]|(?! )\p{Zs}|(?<=\p{M}{3})\p{M}/gu;
 
 // The text with such characters written as \u{202e}; lines and tabs stay if asked for.
 export const visible = (text, keepLines = false) =>

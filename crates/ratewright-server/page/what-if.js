@@ -10,7 +10,9 @@ import { bytes, duration, num, plural, when } from "./text.js";
 const MAX_BYTES = 32 << 20;
 const FORMATS = "automatic,combined,common,ratewright,envoy,envoy-json,traefik,caddy,alb,json,csv".split(",");
 
-const form = { text: "", format: "automatic", fields: "" };
+const SKIP = "skip policies that need them";
+
+const form = { text: "", format: "automatic", fields: "", absent: SKIP };
 let inForce = {}; // the policies in force: { value, problem, generation }
 let isRunning = false;
 let problem = null;
@@ -60,6 +62,7 @@ function replayFile(file) {
 	if (!file || isRunning) return;
 	const { format, fields } = form;
 	const query = { from: "log", name: file.name };
+	if (form.absent !== SKIP) query.assumeAbsent = true;
 	if (format !== "automatic") query.format = format;
 	if (fields) query.fields = fields;
 	simulate(file, query, file.name);
@@ -153,6 +156,7 @@ function logCard() {
 		h(
 			"div.fields",
 			field("Format", form, "format", { options: FORMATS }),
+			field("Attributes not in the log", form, "absent", { options: [SKIP, "no request has them"] }),
 			field("Fields (json, csv)", form, "fields", { placeholder: "time=ts,ip=client,path=uri" }),
 			h("label.field", "File, or drop one here", h("input", { type: "file", disabled: isRunning, onchange })),
 		),

@@ -156,7 +156,7 @@ async fn policies<C: Clock>(State(admin): State<Arc<Admin<C>>>) -> Response<Body
 }
 
 async fn policy_file<C: Clock>(State(admin): State<Arc<Admin<C>>>) -> Response<Body> {
-    json(StatusCode::OK, &admin.instance.policy_file()).map(Body::from)
+    json(StatusCode::OK, &admin.instance.policy_file().await).map(Body::from)
 }
 
 async fn simulate<C: Clock>(

@@ -29,6 +29,10 @@ pub(crate) struct PolicyOutcome {
 }
 
 impl PolicyCounts {
+    pub(crate) fn n_clients(&self) -> u64 {
+        self.clients.n_clients()
+    }
+
     pub(crate) fn new(n_top: usize) -> Self {
         Self {
             n_requests: 0,

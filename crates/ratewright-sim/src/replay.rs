@@ -159,6 +159,11 @@ impl Replay {
 }
 
 impl AllPolicyCounts {
+    /// Clients, counted once for each policy.
+    pub(crate) fn n_clients(&self) -> u64 {
+        self.policies.iter().map(PolicyCounts::n_clients).sum()
+    }
+
     pub(crate) fn new(n_policies: usize, n_top: usize, conceal: Conceal) -> Self {
         let policies = (0..n_policies).map(|_| PolicyCounts::new(n_top)).collect();
         Self { policies, hasher: ClientHasher::default(), conceal }

@@ -1,6 +1,8 @@
 //! A simulation: logs and policy files in, a report out.
 
 use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use ratewright_core::Timestamp;
 use ratewright_core::policy::PolicyError;
@@ -22,6 +24,9 @@ use crate::report::{
 use crate::stored_record::NeededAttributes;
 use crate::timeline_counter::TimelineCounter;
 
+/// Requests between two checks of the number of clients.
+const CLIENTS_CHECKED_EVERY: u64 = 64;
+
 /// How to simulate.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -38,6 +43,10 @@ pub struct SimulationSettings {
     pub n_bytes_max: u64,
     /// Replaces a value that may be a secret, such as an API key.
     pub conceal: fn(&str) -> String,
+    /// Maximum number of clients, counted once for each policy. Each takes about 140 bytes.
+    pub n_clients_max: u64,
+    /// Ends the simulation when it becomes true.
+    pub cancel: Arc<AtomicBool>,
 }
 
 impl Default for SimulationSettings {
@@ -49,6 +58,8 @@ impl Default for SimulationSettings {
             spread_whole_seconds: false,
             n_bytes_max: 1 << 40,
             conceal: |_| "(hidden)".to_owned(),
+            n_clients_max: u64::MAX,
+            cancel: Arc::default(),
         }
     }
 }
@@ -66,6 +77,15 @@ pub enum SimulateError {
     /// The temporary file cannot be written or read.
     #[error("cannot use the temporary file: {0}")]
     TemporaryFile(#[from] std::io::Error),
+    /// [`SimulationSettings::cancel`] became true.
+    #[error("simulation cancelled")]
+    Cancelled,
+    /// There are more clients than [`SimulationSettings::n_clients_max`].
+    #[error("too many clients: more than {n_max}, counted once for each policy")]
+    TooManyClients {
+        /// The maximum.
+        n_max: u64,
+    },
     /// The logs do not record what a policy needs.
     #[error("{0}")]
     NotRecorded(String),
@@ -132,7 +152,16 @@ pub fn simulate(
         None => None,
     };
     let mut totals = Totals::new();
+    let mut n_replayed: u64 = 0;
     logs.each(progress, |at, record| {
+        if settings.cancel.load(Ordering::Relaxed) {
+            return Err(SimulateError::Cancelled);
+        }
+        n_replayed += 1;
+        if n_replayed.is_multiple_of(CLIENTS_CHECKED_EVERY) && all_counts.n_clients() > settings.n_clients_max
+        {
+            return Err(SimulateError::TooManyClients { n_max: settings.n_clients_max });
+        }
         let address = record_facts::address(record, replay.identity());
         let outcome = replay.decide(at, record, address, Some(&mut all_counts));
         let client = totals.count(at, record, address, &replay, outcome);

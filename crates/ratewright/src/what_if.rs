@@ -5,12 +5,15 @@
 
 use std::collections::BTreeSet;
 use std::io::Cursor;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use ratewright_core::Policies;
 use ratewright_core::policy::{Condition, Policy, Selector};
 use ratewright_core::query::AttributeName;
 use ratewright_server::admin::{LogSource, PolicyFileText, SimulateRequest, SimulationError};
-use ratewright_sim::{FieldMap, Format, Log, SimulationSettings};
+use ratewright_sim::{FieldMap, Format, Log, SimulateError, SimulationSettings};
+use ratewright_telemetry::sounds_secret;
 use serde_json::{Value, json};
 
 use crate::config::{Config, ConfigError, Environment, SourceFile};
@@ -24,6 +27,9 @@ const SECTIONS: [&str; 2] = ["policies", "exempt"];
 
 /// The most bytes of a log, once it is decompressed.
 const LOG_BYTES_MAX: u64 = 64 * 1024 * 1024;
+
+/// The most clients, counted once for each policy: some 300 MB.
+const CLIENTS_MAX: u64 = 2_000_000;
 
 /// Clients in each list of the report.
 const N_TOP: usize = 10;
@@ -55,34 +61,54 @@ pub(crate) fn policy_file(in_force: &[SourceFile]) -> PolicyFileText {
     }
     let edited = SourceFile { path: EDITED.into(), text: text.clone(), is_profile: false };
     match Config::with_policies_of(edited, in_force, &crate::environment) {
+        Ok(config) if config.policies.iter().chain(config.permits.iter()).any(compares_secrets) => hidden(
+            "the policies in force compare headers, cookies or parameters, whose values may be secrets",
+        ),
         Ok(_) => PolicyFileText { text: Some(text), reason: None },
         Err(_) => hidden("the policies in force refer to other sections of the file"),
     }
 }
 
 /// Replays a log. Blocks: a long log takes seconds.
-pub(crate) fn simulate(in_force: &[SourceFile], request: SimulateRequest) -> Result<Value, SimulationError> {
+pub(crate) fn simulate(
+    in_force: &[SourceFile],
+    request: SimulateRequest,
+    cancel: Arc<AtomicBool>,
+) -> Result<Value, SimulationError> {
     let SimulateRequest { policy_text, source, log, slot: _slot } = request;
     let environment: Environment<'_> = &crate::environment;
     let edited = SourceFile { path: EDITED.into(), text: policy_text, is_profile: false };
     let edited = Config::with_policies_of(edited, in_force, environment).map_err(invalid)?;
     let in_force = Config::of_elsewhere(in_force.to_vec(), environment).map_err(invalid)?;
     let warnings: Vec<_> = edited.warnings.iter().map(ToString::to_string).collect();
+    let mut settings = SimulationSettings::default();
     let (name, format) = match source {
         LogSource::Decisions => ("recent decisions".to_owned(), Some(decisions_format([&edited, &in_force]))),
-        LogSource::Log { name, format, fields } => (name, log_format(format, fields)?),
+        LogSource::Log { name, format, fields, assume_absent } => {
+            if assume_absent {
+                let needs =
+                    [&edited, &in_force].into_iter().flat_map(|config| config.policies.needs().iter());
+                settings.assume_absent = needs.filter(|name| may_be_absent(name)).cloned().collect();
+            }
+            (name, log_format(format, fields)?)
+        }
     };
     let policies =
         |error: ratewright_core::policy::PolicyError| SimulationError::Policies(vec![error.to_string()]);
     let (edited, mut notes) = simulated_file(edited, EDITED.to_owned()).map_err(policies)?;
     let (in_force, _) = simulated_file(in_force, "in force".to_owned()).map_err(policies)?;
-    let mut settings = SimulationSettings::default();
+    settings.n_clients_max = CLIENTS_MAX;
+    settings.cancel = cancel;
     settings.n_top = N_TOP;
     settings.n_bytes_max = LOG_BYTES_MAX;
     settings.conceal = ratewright_store::redis::digest_of;
     let logs = vec![Log::once(name, format, Cursor::new(log))];
     let report = ratewright_sim::simulate(edited, Some(in_force), logs, &settings, &mut |_| {});
-    let mut report = report.map_err(|error| SimulationError::Log(error.to_string()))?;
+    let mut report = report.map_err(|error| {
+        let is_too_large = matches!(error, SimulateError::Cancelled | SimulateError::TooManyClients { .. });
+        let advice = if is_too_large { "; use the command ratewright simulate" } else { "" };
+        SimulationError::Log(format!("{error}{advice}"))
+    })?;
     report.notes.append(&mut notes);
     let report = serde_json::to_value(&report).unwrap_or_default(); // all map keys are strings
     Ok(json!({ "report": report, "warnings": warnings }))
@@ -113,7 +139,7 @@ fn decisions_format(configs: [&Config; 2]) -> Format {
     fields.push("time=at".to_owned());
     let policies = || configs.into_iter().map(|config| &config.policies);
     let compared: BTreeSet<String> =
-        policies().flat_map(Policies::iter).flat_map(compared_attributes).collect();
+        policies().flat_map(Policies::iter).flat_map(compared_attributes).map(ToString::to_string).collect();
     let needed: BTreeSet<String> = policies()
         .flat_map(|policies| policies.needs().iter())
         .filter(|name| may_be_digest(name))
@@ -127,14 +153,34 @@ fn decisions_format(configs: [&Config; 2]) -> Format {
     Format::Json(fields)
 }
 
+/// True for attributes that requests may lack.
+fn may_be_absent(name: &AttributeName<String>) -> bool {
+    !matches!(name, AttributeName::Ip | AttributeName::Method | AttributeName::Path | AttributeName::Host)
+}
+
 /// The attributes that a policy compares with values.
-fn compared_attributes(policy: &Policy) -> Vec<String> {
+fn compared_attributes(policy: &Policy) -> impl Iterator<Item = &AttributeName<String>> {
     let own = match policy.selector() {
         Selector::When(condition) => Some(condition),
         Selector::Named => None,
     };
     let conditions = own.into_iter().chain(policy.overrides().map(|other| other.condition));
-    conditions.flat_map(Condition::attributes).map(ToString::to_string).collect()
+    conditions.flat_map(Condition::attributes)
+}
+
+/// True if a policy compares an attribute whose values may be secrets.
+fn compares_secrets(policy: &Policy) -> bool {
+    compared_attributes(policy).any(|name| match name {
+        AttributeName::Header(_) | AttributeName::Cookie(_) | AttributeName::Param(_) => true,
+        AttributeName::Claim(name) | AttributeName::Named(name) => sounds_secret(name),
+        AttributeName::Ip
+        | AttributeName::User
+        | AttributeName::Method
+        | AttributeName::Path
+        | AttributeName::Host
+        | AttributeName::Route
+        | AttributeName::Key => false,
+    })
 }
 
 /// True for attributes that are recorded as digests, or only in some decisions.

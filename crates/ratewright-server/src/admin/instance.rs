@@ -35,7 +35,7 @@ pub trait Instance: Send + Sync {
     fn policies(&self) -> PolicyList;
 
     /// The policies as they are written in the file in force.
-    fn policy_file(&self) -> PolicyFileText;
+    fn policy_file(&self) -> InstanceFuture<'_, PolicyFileText>;
 
     /// Replays a log through other policies: the report, and warnings on the policies.
     fn simulate(&self, request: SimulateRequest) -> InstanceFuture<'_, Result<Value, SimulationError>>;

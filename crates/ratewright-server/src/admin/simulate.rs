@@ -56,6 +56,9 @@ pub enum LogSource {
         format: Option<String>,
         /// The field map of a format that needs one.
         fields: Option<String>,
+        /// True if requests do not have the attributes that the log does not record. False: policies that need them are not
+        /// simulated.
+        assume_absent: bool,
     },
 }
 
@@ -144,6 +147,7 @@ struct SimulateParams {
 impl SimulateParams {
     fn parse(query: &str) -> Result<Self, Problem> {
         let (mut policy_bytes, mut from, mut name, mut format, mut fields) = (None, None, None, None, None);
+        let mut assume_absent = None;
         for (parameter, value) in pairs(query) {
             match parameter {
                 "policyBytes" => {
@@ -154,7 +158,16 @@ impl SimulateParams {
                 "name" => once(&mut name, decode("name", value)?.into_owned(), "name")?,
                 "format" => once(&mut format, decode("format", value)?.into_owned(), "format")?,
                 "fields" => once(&mut fields, decode("fields", value)?.into_owned(), "fields")?,
-                _ => return Err(unknown(parameter, "policyBytes, from, name, format and fields")),
+                "assumeAbsent" => {
+                    let value = decode("assumeAbsent", value)?;
+                    once(&mut assume_absent, parse_bool("assumeAbsent", &value)?, "assumeAbsent")?;
+                }
+                _ => {
+                    return Err(unknown(
+                        parameter,
+                        "policyBytes, from, name, format, fields and assumeAbsent",
+                    ));
+                }
             }
         }
         let policy_bytes = policy_bytes.ok_or_else(|| {
@@ -167,6 +180,7 @@ impl SimulateParams {
                 name: given(name).unwrap_or_else(|| "log".to_owned()),
                 format: given(format),
                 fields: given(fields),
+                assume_absent: assume_absent.unwrap_or(false),
             },
             Some(other) => {
                 return Err(bad("from", format!("from is {}; use log or decisions", quoted(other))));
@@ -174,6 +188,10 @@ impl SimulateParams {
         };
         Ok(Self { policy_bytes, source })
     }
+}
+
+fn parse_bool(name: &'static str, text: &str) -> Result<bool, Problem> {
+    text.parse().map_err(|_| bad(name, format!("{name} is {}; use true or false", quoted(text))))
 }
 
 fn parse_policy_bytes(text: &str) -> Result<usize, Problem> {
@@ -196,6 +214,7 @@ mod tests {
             name: "a b.log".to_owned(),
             format: Some("csv".to_owned()),
             fields: Some("time=1".to_owned()),
+            assume_absent: false,
         };
         assert_eq!(parsed, SimulateParams { policy_bytes: 3, source });
         let parsed = SimulateParams::parse("from=decisions&policyBytes=0").unwrap();
@@ -205,7 +224,7 @@ mod tests {
         {
             assert!(SimulateParams::parse(invalid).is_err(), "{invalid}");
         }
-        for invalid in ["policyBytes=1&from=file", "policyBytes=1&n=1"] {
+        for invalid in ["policyBytes=1&from=file", "policyBytes=1&n=1", "policyBytes=1&assumeAbsent=1"] {
             assert!(SimulateParams::parse(invalid).is_err(), "{invalid}");
         }
     }

@@ -112,8 +112,8 @@ impl Instance for TestInstance {
         PolicyList { generation: 4, ..PolicyList::default() }
     }
 
-    fn policy_file(&self) -> PolicyFileText {
-        PolicyFileText { text: Some("policies: []".to_owned()), reason: None }
+    fn policy_file(&self) -> InstanceFuture<'_, PolicyFileText> {
+        Box::pin(async { PolicyFileText { text: Some("policies: []".to_owned()), reason: None } })
     }
 
     fn simulate(&self, request: SimulateRequest) -> InstanceFuture<'_, Result<Value, SimulationError>> {

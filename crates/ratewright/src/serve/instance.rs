@@ -1,7 +1,9 @@
 //! The running program, as the admin API sees it.
 
 use std::collections::VecDeque;
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use ratewright_core::policy::{Part, Selector};
@@ -24,6 +26,9 @@ use crate::what_if;
 /// The most upstreams that the live page shows.
 const UPSTREAMS_MAX: usize = 200;
 
+/// The longest simulation.
+const SIMULATION_TIMEOUT: Duration = Duration::from_secs(30);
+
 /// How far back the latency of Redis is averaged.
 const LATENCY_WINDOW: Micros = Micros::from_secs(10);
 
@@ -40,7 +45,8 @@ impl CallReadings {
             readings.pop_front();
         }
         let (_, n_before, sum_before) = readings.front()?;
-        let (n, sum) = (calls.n.saturating_sub(*n_before), calls.sum.as_micros() - sum_before.as_micros());
+        let (n, sum) =
+            (calls.n.saturating_sub(*n_before), calls.sum.as_micros().saturating_sub(sum_before.as_micros()));
         (n > 0).then(|| sum as f64 / n as f64 / 1_000.0)
     }
 }
@@ -112,18 +118,46 @@ impl Instance for Running {
         }
     }
 
-    fn policy_file(&self) -> PolicyFileText {
-        what_if::policy_file(&self.reloads.files())
+    fn policy_file(&self) -> InstanceFuture<'_, PolicyFileText> {
+        Box::pin(async {
+            // Reading a long file takes a second, so it is done once for each file, and not where requests are decided.
+            let mut known = self.policy_file_text.lock().await;
+            let loaded_at = self.reloads.loaded_at();
+            if let Some((_, text)) = known.as_ref().filter(|(at, _)| *at == loaded_at) {
+                return text.clone();
+            }
+            let files = self.reloads.files();
+            let text = tokio::task::spawn_blocking(move || what_if::policy_file(&files)).await;
+            let text = text.unwrap_or_default(); // the instance is stopping
+            *known = Some((loaded_at, text.clone()));
+            text
+        })
     }
 
     fn simulate(&self, request: SimulateRequest) -> InstanceFuture<'_, Result<Value, SimulationError>> {
         let files = self.reloads.files();
-        let simulated = tokio::task::spawn_blocking(move || what_if::simulate(&files, request));
         Box::pin(async {
-            let reason = "simulation did not finish: it failed, or the instance is stopping; see the log";
-            let unfinished = |_| Err(SimulationError::Log(reason.to_owned()));
-            simulated.await.unwrap_or_else(unfinished)
+            let cancel = CancelOnDrop::default();
+            let flag = Arc::clone(&cancel.0);
+            let simulated = tokio::task::spawn_blocking(move || what_if::simulate(&files, request, flag));
+            let unfinished = |reason: &str| Err(SimulationError::Log(reason.to_owned()));
+            match tokio::time::timeout(SIMULATION_TIMEOUT, simulated).await {
+                Ok(Ok(result)) => result,
+                Ok(Err(_)) => unfinished("simulation failed; see the log"),
+                Err(_) => unfinished("simulation took longer than 30 s; use the command ratewright simulate"),
+            }
         })
+    }
+}
+
+/// Cancels a simulation whose caller has gone, or has waited for too long: a thread that goes on would also delay the end of the
+/// program.
+#[derive(Default)]
+struct CancelOnDrop(Arc<AtomicBool>);
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 
@@ -135,7 +169,8 @@ impl Running {
             ConfiguredStore::Memory(_) => ("memory", uptime, None, None),
             ConfiguredStore::Redis(failover) => {
                 let status = failover.status();
-                let mode = if status.is_out { "local" } else { "shared" };
+                let is_shared = !status.is_out && failover.shared().status().is_up;
+                let mode = if is_shared { "shared" } else { "local" };
                 let calls = failover.shared().traffic().calls;
                 let latency_ms = self.redis_calls.average_ms(WallClock.now(), &calls);
                 (mode, status.lasts, latency_ms, failover.shared().n_instances())

@@ -12,7 +12,7 @@ use ratewright_core::{Clock, Limiter, Timestamp};
 use ratewright_gateway::RouteTable;
 use ratewright_gateway::route::RouteLookup;
 use ratewright_listen::{ProxyProtocol, Tls};
-use ratewright_server::admin::{self, Admin, Labels, Metrics, Readiness};
+use ratewright_server::admin::{self, Admin, Labels, Metrics, PolicyFileText, Readiness};
 use ratewright_server::telemetry::{Telemetry, TelemetryObserver, Warnings};
 use ratewright_server::{SharedServerSettings, authorized, guard, rest};
 use ratewright_store::{SystemClock, WallClock};
@@ -39,6 +39,8 @@ pub(crate) struct Running {
     pub(super) telemetry: Arc<Telemetry<WallClock>>,
     /// The duration of calls to Redis, for the live page.
     pub(super) redis_calls: CallReadings,
+    /// The policies as they are written, of the file that was loaded then.
+    pub(super) policy_file_text: tokio::sync::Mutex<Option<(Timestamp, PolicyFileText)>>,
     /// The listeners with the PROXY protocol, by name.
     proxy_protocols: Vec<(&'static str, ProxyProtocol)>,
     /// The listeners with TLS, by name.
@@ -83,6 +85,7 @@ impl Running {
             reloads,
             telemetry,
             redis_calls: CallReadings::default(),
+            policy_file_text: tokio::sync::Mutex::default(),
             proxy_protocols,
             certificates,
             started_at: WallClock.now(),

@@ -66,6 +66,10 @@ fn a_log_is_replayed_through_edited_policies_and_those_in_force() {
         csv.as_bytes(),
     );
     assert_eq!(csv["denied"], 4);
+    let by_user = "policies: [{name: a, by: {first_of: [user, ip]}, quota: {rate: 1/h}}]\n";
+    let skipped = report(&ratewright, "", by_user, log(5).as_bytes());
+    assert_eq!((&skipped["denied"], &skipped["policies"][0]["is_simulated"]), (&json!(0), &json!(false)));
+    assert_eq!(report(&ratewright, "&assumeAbsent=true", by_user, log(5).as_bytes())["denied"], 4);
     assert_eq!(ratewright.metric("ratewright_memory_keys"), 0.0, "the buckets in force are not touched");
 }
 
@@ -119,7 +123,8 @@ fn invalid_policies_are_reported_with_their_lines() {
 #[test]
 fn edited_policies_read_neither_variables_nor_files() {
     let ratewright = Ratewright::start(POLICIES);
-    for name in ["'a${HOME}'", r#""a\x24{HOME}""#, r#""a\u0024{HOME}""#, "\"a$\\\n    {HOME}\"", "'${HOME:-a}'"]
+    for name in
+        ["'a${HOME}'", r#""a\x24{HOME}""#, r#""a\u0024{HOME}""#, "\"a$\\\n    {HOME}\"", "'${HOME:-a}'"]
     {
         let text = format!("policies: [{{name: {name}, quota: {{rate: 1/h}}}}]\n");
         let answer = simulate(&ratewright, "", &text, log(1).as_bytes());
@@ -248,4 +253,55 @@ fn a_log_that_decompresses_to_too_much_is_cut_off() {
         report["logs"]
     );
     assert!(ratewright.resident() < before + 400 * 1024 * 1024, "memory stays bounded");
+}
+
+/// A simulation that would take minutes: its caller goes, and the program stops.
+#[test]
+fn a_simulation_ends_with_its_caller_and_with_the_program() {
+    let ratewright = Ratewright::start(POLICIES);
+    let policy = |n: usize| format!("  - {{name: p{n}, by: ip, quota: {{rate: 1/h}}}}\n");
+    let policies: String = std::iter::once("policies:\n".to_owned()).chain((0..2_000).map(policy)).collect();
+    let lines: Vec<_> = (0..200_000)
+        .map(|n| log(1).replace("203.0.113.7", &format!("10.{}.{}.1", n / 250, n % 250)))
+        .collect();
+    let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
+    gzip.write_all(lines.concat().as_bytes()).unwrap();
+    let log = gzip.finish().unwrap();
+    let begin = || {
+        let mut stream = TcpStream::connect(&ratewright.admin).unwrap();
+        let path = format!("/api/v1/admin/simulate?policyBytes={}", policies.len());
+        let length = policies.len() + log.len();
+        write!(
+            stream,
+            "POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n{policies}"
+        )
+        .unwrap();
+        stream.write_all(&log).unwrap();
+        stream
+    };
+    let is_busy = || simulate(&ratewright, "", STRICTER, self::log(1).as_bytes()).status == 503;
+    let stream = begin();
+    wait_until("it runs", is_busy);
+    drop(stream);
+    wait_until("it ends with its caller", || !is_busy());
+    let _stream = begin();
+    wait_until("another runs", is_busy);
+    ratewright.signal("INT");
+    assert!(ratewright.wait().success());
+}
+
+#[test]
+fn a_simulation_with_too_many_clients_is_refused() {
+    let ratewright = Ratewright::start(POLICIES);
+    let policy = |n: usize| format!("  - {{name: p{n}, by: ip, quota: {{rate: 1/h}}}}\n");
+    let policies: String = std::iter::once("policies:\n".to_owned()).chain((0..300).map(policy)).collect();
+    let line = |n: usize| format!("{},10.{}.{}.1\n", 1_795_003_200 + n / 100, n / 250, n % 250);
+    let log: String = (0..10_000).map(line).collect();
+    let answer = simulate(&ratewright, "&format=csv&fields=time%3D1,ip%3D2", &policies, log.as_bytes());
+    assert_eq!(answer.status, 422, "{}", answer.body);
+    assert!(
+        answer.body.contains("too many clients") && answer.body.contains("ratewright simulate"),
+        "{}",
+        answer.body
+    );
 }
