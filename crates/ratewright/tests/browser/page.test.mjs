@@ -158,7 +158,7 @@ test("a request is explained, from a form and from a curl command", async (t) =>
   const tab = await openTab(await launch(t), `${program.admin}/#why`);
   await tab.getByLabel("Method").fill("POST");
   await tab.getByLabel("Path with query").fill("/login?x=1");
-  await tab.getByLabel("Client address").fill("203.0.113.7");
+  await tab.getByRole("textbox", { name: "Client address" }).fill("203.0.113.7");
   await tab.getByRole("button", { name: "Explain", exact: true }).click();
   await shows(tab, /denied by logins: its bucket is empty: 0 of 2 left/i);
   await shows(tab, /path is \/login, which does not match \/trial/);
@@ -171,7 +171,7 @@ test("a request is explained, from a form and from a curl command", async (t) =>
     "X-Api-Key: k'1\nContent-Type: application/x-www-form-urlencoded",
   );
   await shows(tab, /path is \/trial, which does not match \/login/);
-  await tab.getByLabel("Client address").fill("nobody");
+  await tab.getByRole("textbox", { name: "Client address" }).fill("nobody");
   await tab.getByRole("button", { name: "Explain", exact: true }).click();
   await shows(tab, /The request could not be explained/);
   noProblems(tab);

@@ -118,7 +118,7 @@ ${policies}`;
     .getByLabel("Command")
     .fill("curl -X POST https://shop.example/api/login -H 'X-Forwarded-For: 203.0.113.7'");
   await light.getByRole("button", { name: "Read and explain" }).click();
-  await light.getByLabel("Client address").fill("203.0.113.7");
+  await light.getByRole("textbox", { name: "Client address" }).fill("203.0.113.7");
   await light.getByRole("button", { name: "Explain", exact: true }).click();
   await light
     .getByText(/denied by logins/i)
