@@ -88,8 +88,15 @@ function policyTable(policies) {
 }
 
 function clientTable(policies) {
-	const rows = policies.flatMap(({ policy, most_denied: clients = [] }) =>
-		clients.map((c) => [`${policy} ${c.client}`, c.client, policy, c.requests, c.denied, time(c.first_denied_at)]),
+	const rows = policies.flatMap(({ policy, mode, most_denied: clients = [] }) =>
+		(mode === "enforce" ? clients : []).map((c) => [
+			`${policy} ${c.client}`,
+			c.client,
+			policy,
+			c.requests,
+			c.denied,
+			time(c.first_denied_at),
+		]),
 	);
 	rows.sort((a, b) => b[4] - a[4]);
 	const heads = ["Client", "Policy", "#Requests", "#Denied", "First at"];

@@ -146,7 +146,10 @@ test("an ad hoc key is found", async (t) => {
   await tab.getByLabel("Ad hoc key").fill("order-17");
   await tab.getByRole("button", { name: "Show the buckets" }).click();
   await shows(tab, /token_bucket[\s\S]*\b(9\d|100) of 100 left/);
-  await tab.locator(".policies > li", { hasText: "token_bucket" }).getByRole("button", { name: /^Reset/ }).click();
+  await tab
+    .locator(".policies > li", { hasText: "token_bucket" })
+    .getByRole("button", { name: /^Reset/ })
+    .click();
   await tab.getByRole("button", { name: "Yes, reset this client's bucket" }).click();
   await shows(tab, /The bucket was reset/);
   noProblems(tab);

@@ -138,5 +138,6 @@ ${policies}`;
     .getByText(/newly denied/i)
     .first()
     .waitFor();
+  await light.evaluate(() => scrollTo(0, 0));
   await shoot(light, "what-if", { fullPage: true });
 });
