@@ -1,4 +1,4 @@
-// Holds the policies in force, and reads them again after a reload, and when a policy decides for the first time.
+// Holds the policies in force, and reads them again after a reload and when another policy decides.
 
 import { attempt, getJson } from "./api.js";
 import { redraw } from "./dom.js";

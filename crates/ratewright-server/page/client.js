@@ -72,7 +72,7 @@ function enter() {
 
 async function reset({ policy, key }) {
 	confirming = null;
-	// The buckets of an ad hoc key belong to algorithms, and a bucket that all clients share has no key.
+	// Ad hoc keys belong to algorithms; a shared bucket has no key.
 	const form = AD_HOC.includes(policy) ? { algorithm: policy.toUpperCase() } : { policy };
 	if (key) form.key = key;
 	const body = new URLSearchParams(form);

@@ -18,6 +18,7 @@ let isRunning = false;
 let problem = null;
 let result = null;
 let replayed = "";
+let lastFile = null;
 
 async function poll() {
 	const { generation } = live.status;
@@ -60,6 +61,7 @@ function replayDecisions() {
 
 function replayFile(file) {
 	if (!file || isRunning) return;
+	lastFile = file;
 	const { format, fields } = form;
 	const query = { from: "log", name: file.name };
 	if (form.absent !== SKIP) query.assumeAbsent = true;
@@ -160,6 +162,7 @@ function logCard() {
 			field("Fields (json, csv)", form, "fields", { placeholder: "time=ts,ip=client,path=uri" }),
 			h("label.field", "File, or drop one here", h("input", { type: "file", disabled: isRunning, onchange })),
 		),
+		lastFile && button(`Replay ${lastFile.name} again`, () => replayFile(lastFile)),
 		h("p.hint", `Plain, gzip or zstd, at most ${bytes(MAX_BYTES)}. The replay starts at once.`),
 	);
 }

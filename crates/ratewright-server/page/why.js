@@ -30,7 +30,8 @@ function readCommand(event) {
 	try {
 		const { notes: found, ...rest } = parseCurl(request.curl);
 		Object.assign(request, rest);
-		notes = found;
+		const { ip, user } = request;
+		notes = [...found, (ip || user) && `From the form: ${ip} ${user}`].filter(Boolean);
 		ask();
 	} catch (error) {
 		notes = [error.message];
@@ -91,6 +92,7 @@ const commandForm = () =>
 
 function result({ allowed, summary, status, route, basis, policies = [], attributes = [], headers = {} }) {
 	const facts = [`Status ${status}`, route && `route ${route}`, basis && `basis ${basis}`].filter(Boolean);
+	const shadow = policies.filter(({ mode, limits }) => limits?.some(({ remaining }) => isEmpty(mode, remaining)));
 	const inOrder = [...policies].sort((a, b) => Number(b.applies) - Number(a.applies));
 	const lines = Object.entries(headers).map(([name, value]) => `${name}: ${value}\n`);
 	const row = ({ name, values = [], from }) => [name, name, values.join(", ") || "none", from];
@@ -100,6 +102,7 @@ function result({ allowed, summary, status, route, basis, policies = [], attribu
 			{ class: allowed ? "good" : "bad", "aria-label": "Decision" },
 			badge(allowed ? "allowed" : "denied"),
 			h("p.summary", summary),
+			shadow.length > 0 && h("p.data", `If enforced, it would be denied by ${shadow.map((p) => p.policy).join(", ")}.`),
 			note(facts.join(", ")),
 		),
 		card("Policies", h("ul.reasons", inOrder.map(reason))),
@@ -111,14 +114,17 @@ function result({ allowed, summary, status, route, basis, policies = [], attribu
 	];
 }
 
+// A look at a shadow bucket never denies.
+const isEmpty = (mode, remaining) => mode === "shadow" && remaining === 0;
+
 function reason({ policy, applies, why, mode, key, limits = [] }) {
 	const again = (seconds) => (seconds ? `in ${duration(seconds)}` : seconds === 0 ? "now" : "never");
 	const row = ({ outcome, remaining, limit, retryAfterSeconds, resetAfterSeconds }, i) => [
 		i,
-		badge(mode === "shadow" && remaining === 0 ? "shadow" : outcome),
+		badge(isEmpty(mode, remaining) ? "shadow" : outcome),
 		remaining,
 		limit,
-		again(retryAfterSeconds),
+		isEmpty(mode, remaining) ? "would be denied" : again(retryAfterSeconds),
 		`in ${duration(resetAfterSeconds)}`,
 	];
 	const applied = h("span.badge", applies ? "● Applies" : "○ Does not apply");

@@ -174,6 +174,9 @@ test("a request is explained, from a form and from a curl command", async (t) =>
     "X-Api-Key: k'1\nContent-Type: application/x-www-form-urlencoded",
   );
   await shows(tab, /path is \/trial, which does not match \/login/);
+  for (let i = 0; i < 2; i++) await program.decide({ ip: "203.0.113.7", path: "/trial" });
+  await tab.getByRole("button", { name: "Explain", exact: true }).click();
+  await shows(tab, /If enforced, it would be denied by trial/);
   await tab.getByRole("textbox", { name: "Client address" }).fill("nobody");
   await tab.getByRole("button", { name: "Explain", exact: true }).click();
   await shows(tab, /The request could not be explained/);
@@ -202,6 +205,10 @@ test("edited policies are replayed against recent decisions and a log", async (t
   await shows(tab, /access\.log/);
   await shows(tab, /Denied by your policies\s*27/i);
   await shows(tab, /Most denied clients[\s\S]*203\.0\.113\.[012]\s*logins\s*10\s*9/i);
+
+  await editor.fill("policies: []\n");
+  await tab.getByRole("button", { name: "Replay access.log again" }).click();
+  await shows(tab, /Newly allowed\s*24/i);
 
   await editor.fill("policies:\n  - {name: logins, quoat: 1}\n");
   await tab.getByRole("button", { name: "Replay recent decisions" }).click();
