@@ -1,6 +1,6 @@
 # The words that people and CI use. `make test` is the whole gate.
 
-.PHONY: run test test-all chaos scaling lint docs deny deps bench-authorize bench-memory bench-policies bench-redis bench-api bench-gateway bench-grpc bench-client bench-page bench-simulate bench-tower footprint screenshots package publishable deb dist mutants fuzz
+.PHONY: run test test-all chaos scaling lint docs rustdoc deny deps bench-authorize bench-memory bench-policies bench-redis bench-api bench-gateway bench-grpc bench-client bench-page bench-simulate bench-tower footprint screenshots package publishable deb dist mutants fuzz
 
 run: ## run Ratewright on its defaults
 	cargo run --release
@@ -24,14 +24,14 @@ test-all: test ## the same laws over many more histories: half an hour more
 	PROPTEST_CASES=50000 cargo test --package ratewright-store --release --test it --quiet on_memory::
 	PROPTEST_CASES=5000 cargo test --package ratewright-store --release --test it --quiet -- on_redis:: twins:: redis::
 
-chaos: deps ## faults while under load, some minutes: the rows of docs/reliability.md, and times by exit code
+chaos: deps ## faults while under load, some minutes: the rows of docs/operations/reliability.md, and times by exit code
 	@echo "| fault | decisions | by Redis | local | p99 ms | slowest ms | over, Redis | over, local | back after s |"
 	CHAOS_SECONDS=5 cargo test --release --package ratewright-store --test it --quiet chaos:: -- --nocapture --test-threads 1
 	@echo "| attack | others answered | slowest ms | resident MiB |"
 	CHAOS_SECONDS=5 cargo test --release --package ratewright --test it --quiet attack:: -- --nocapture --test-threads 1
 	CHAOS_SECONDS=10 cargo test --release --package ratewright-store --package ratewright --test it --quiet c9_ -- --test-threads 1
 
-scaling: deps ## instances come and go under a load above the limits: the table of docs/operations.md; fails above 300 ms
+scaling: deps ## instances come and go under a load above the limits: the table of docs/operations/production.md; fails above 300 ms
 	@echo "| replicas | requests/s | allowed | denied | over the limit | P95 ms | failed | CPU of all gateways, ms/s |"
 	SCALING_SECONDS=15 cargo test --package ratewright --test it --quiet scaling:: -- --nocapture --test-threads 1
 
@@ -53,7 +53,10 @@ package: ## all crates as they would be published, without building them; `make 
 publishable: ## the same, each crate built from nothing but its package
 	cargo publish --dry-run --quiet --allow-dirty $(PUBLISHED:%=--package %)
 
-docs: ## the libraries' documentation, without warnings
+docs: ## the book, in target/book; fails if a link is broken
+	cargo run --quiet --package ratewright-book
+
+rustdoc: ## the libraries' documentation, without warnings
 	RUSTDOCFLAGS="--deny warnings" cargo doc --workspace --no-deps --document-private-items --quiet
 
 bench-memory: ## decisions in memory, against governor
@@ -100,11 +103,11 @@ bench-tower: deps-bench ## CPU of a request under the layer for axum, against to
 	cargo build --release --quiet --manifest-path bench/tower/Cargo.toml --target-dir bench/tower/target
 	cargo run --release --quiet --package ratewright-bench -- tower bench/tower/target/release/tower-peer
 
-screenshots: deps ## the screenshots of docs/live-page, after 15 minutes of traffic
+screenshots: deps ## the screenshots of docs/operations/live-page, after 15 minutes of traffic
 	cargo build --release --quiet --package ratewright
 	RATEWRIGHT=$(abspath $(TARGET)/release/ratewright) ./.ci/node node --test $(CURDIR)/crates/ratewright/tests/browser/screenshots.mjs
 
-footprint: deps-bench ## size, start time and memory, against nginx: the table of docs/install.md
+footprint: deps-bench ## size, start time and memory, against nginx: the table of docs/operations/install.md
 	cargo build --release --quiet --package ratewright
 	cargo run --release --quiet --package ratewright-bench -- footprint
 

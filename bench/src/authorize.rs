@@ -98,7 +98,7 @@ impl Front {
         Self { name: "nginx", nginx: Self::start(upstream, "", "", ""), asked: None }
     }
 
-    /// With the recipe of docs/proxies.md.
+    /// With the recipe of docs/guides/proxies.md.
     fn asking(upstream: &Nginx, server: Server) -> Self {
         let http = format!("upstream ratewright {{ server {}; keepalive 32; }}", server.address);
         let lines = "auth_request /ratewright;

@@ -6,7 +6,7 @@
 //!
 //! Any number of instances share the buckets, and Redis' clock is the only one. The script checks and spends in one
 //! step; standings are derived from the states here, by the memory store's functions, so that both give the same
-//! standings for the same history. `docs/redis.md` documents keys, fields and times to live.
+//! standings for the same history. `docs/guides/redis.md` documents keys, fields and times to live.
 //!
 //! # Laws
 //! `tests/it/laws.rs`, and `tests/it/twins.rs`: the same standings as the memory store, for every history.

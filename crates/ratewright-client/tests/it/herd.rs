@@ -1,4 +1,4 @@
-//! A thousand clients that are denied at the same moment, in simulated time: the table and the plot of docs/clients.md.
+//! A thousand clients that are denied at the same moment, in simulated time: the table and the plot of docs/guides/clients.md.
 //!
 //! Ours is the shipped code on tokio's stopped clock. The others are the rules that common clients follow. Everything is
 //! seeded, so the figures are the same in every run. `UPDATE_DOCS=1 cargo test -p ratewright-client herd` writes them.
@@ -149,7 +149,7 @@ fn mean(rule: Rule, limit: Limit) -> Means {
 }
 
 fn docs(file: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(file)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guides").join(file)
 }
 
 fn thousands(number: usize) -> String {
@@ -163,7 +163,7 @@ fn is_update() -> bool {
     std::env::vars().any(|(name, _)| name == "UPDATE_DOCS")
 }
 
-/// E3, E5: the table of docs/clients.md, and what it claims.
+/// E3, E5: the table of docs/guides/clients.md, and what it claims.
 #[test]
 fn e3_a_herd_needs_few_calls_and_ends_in_time() {
     let mut table = String::from("| clients retry | ");
@@ -180,14 +180,14 @@ fn e3_a_herd_needs_few_calls_and_ends_in_time() {
     check_claims(&rows);
     let page = std::fs::read_to_string(docs("clients.md")).unwrap();
     let (before, rest) =
-        page.split_once("<!-- herd -->\n").expect("docs/clients.md marks the table's beginning");
+        page.split_once("<!-- herd -->\n").expect("docs/guides/clients.md marks the table's beginning");
     let (old, after) =
-        rest.split_once("<!-- end of herd -->").expect("docs/clients.md marks the table's end");
+        rest.split_once("<!-- end of herd -->").expect("docs/guides/clients.md marks the table's end");
     if is_update() {
         let page = format!("{before}<!-- herd -->\n{table}<!-- end of herd -->{after}");
         std::fs::write(docs("clients.md"), page).unwrap();
     } else {
-        assert_eq!(old, table, "docs/clients.md is old: UPDATE_DOCS=1 cargo test -p ratewright-client herd");
+        assert_eq!(old, table, "docs/guides/clients.md is old: UPDATE_DOCS=1 cargo test -p ratewright-client herd");
     }
 }
 
@@ -214,7 +214,7 @@ fn check_claims(rows: &[(Rule, [Means; 4])]) {
     assert!(one[0].1 <= 25.0 && ten[0].1 <= 25.0, "{one:?} {ten:?}");
 }
 
-/// The plot of docs/clients.md.
+/// The plot of docs/guides/clients.md.
 #[test]
 fn the_plot_shows_the_herd() {
     let limit = LIMITS[0].1;
@@ -230,7 +230,7 @@ fn the_plot_shows_the_herd() {
         let old = std::fs::read_to_string(docs("clients-herd.svg")).unwrap();
         assert!(
             old == svg,
-            "docs/clients-herd.svg is old: UPDATE_DOCS=1 cargo test -p ratewright-client herd"
+            "docs/guides/clients-herd.svg is old: UPDATE_DOCS=1 cargo test -p ratewright-client herd"
         );
     }
 }

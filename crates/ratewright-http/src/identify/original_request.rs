@@ -208,7 +208,7 @@ fn required_header<'a>(
         (Some(_), Some(_)) => "repeated; the proxy must replace the client's value",
         (Some(_) | None, _) => "missing or empty; the proxy must send it",
     };
-    let detail = format!("header {name} is {what} (see docs/proxies.md)");
+    let detail = format!("header {name} is {what} (see docs/guides/proxies.md)");
     Err(OriginalRequestError::Proxy(Problem::new(StatusCode::BAD_REQUEST, detail)))
 }
 
@@ -362,14 +362,14 @@ mod tests {
                     let expected = match &*name {
                         "x-forwarded-host" => "client: the request has no Host; send one".to_owned(),
                         _ => format!(
-                            "proxy: header {name} is missing or empty; the proxy must send it (see docs/proxies.md)"
+                            "proxy: header {name} is missing or empty; the proxy must send it (see docs/guides/proxies.md)"
                         ),
                     };
                     check(source, "/authorize", &call, &expected);
                 }
                 let twice = format!("{}\n{}", lines.join("\n"), lines[n]);
                 let expected = format!(
-                    "proxy: header {name} is repeated; the proxy must replace the client's value (see docs/proxies.md)"
+                    "proxy: header {name} is repeated; the proxy must replace the client's value (see docs/guides/proxies.md)"
                 );
                 check(source, "/authorize", &twice, &expected);
             }

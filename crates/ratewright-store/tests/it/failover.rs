@@ -255,7 +255,7 @@ fn without_redis_a_shared_charge_is_not_refunded() {
     }
 }
 
-/// The bound of docs/reliability.md: while only some calls time out, a client gets the shared quota and the share of every
+/// The bound of docs/operations/reliability.md: while only some calls time out, a client gets the shared quota and the share of every
 /// instance, however the calls are spread.
 #[test]
 fn while_some_calls_time_out_the_shared_quota_and_each_share_are_granted_once() {

@@ -152,7 +152,7 @@ const ALGORITHMS: [Algorithm; 7] = [
     Algorithm::LeakyBucket(Leak::Meter),
 ];
 
-/// The bound that docs/reliability.md gives: each instance adds its share once, however often Redis fails.
+/// The bound that docs/operations/reliability.md gives: each instance adds its share once, however often Redis fails.
 #[test]
 fn a9_outages_within_a_day_grant_the_share_of_a_daily_quota_once() {
     for algorithm in ALGORITHMS {

@@ -326,10 +326,10 @@ fn of_many_quotas_the_one_that_refills_last_is_not_forgotten() {
     }
 }
 
-/// The figures of docs/configuration.md.
+/// The figures of docs/guides/policy-file.md.
 #[test]
 fn the_figures_of_the_docs_hold() {
-    let page = include_str!("../../../../docs/configuration.md");
+    let page = include_str!("../../../../docs/guides/policy-file.md");
     let smooth =
         |rate: &str| Quota::new(Algorithm::TokenBucket(Refill::Smooth), rate.parse().unwrap()).unwrap();
     for (before, spent, after, left) in
@@ -339,6 +339,6 @@ fn the_figures_of_the_docs_hold() {
         assert!(world.take(&Gate::new("g", smooth(before)), spent).is_some());
         assert_eq!(world.peek(&Gate::new("g", smooth(after))).remaining, left);
         let row = format!("| `{before}` | {spent} | `{after}` | {left} |");
-        assert!(page.contains(&row), "docs/configuration.md lacks {row}");
+        assert!(page.contains(&row), "docs/guides/policy-file.md lacks {row}");
     }
 }

@@ -1,4 +1,4 @@
-// Takes the screenshots of docs/live-page: a shop behind two instances of the gateway, with MINUTES (15) of traffic.
+// Takes the screenshots of docs/operations/live-page: a shop behind two instances of the gateway, with MINUTES (15) of traffic.
 
 import { mkdirSync } from "node:fs";
 import { Agent, createServer, request } from "node:http";
@@ -7,7 +7,7 @@ import { fileURLToPath } from "node:url";
 import { freePort, launch, openTab, Ratewright, startRedis, until, view } from "./tools.mjs";
 
 const MINUTES = Number(process.env.MINUTES ?? 15);
-const FOLDER = fileURLToPath(new URL("../../../../docs/live-page/", import.meta.url));
+const FOLDER = fileURLToPath(new URL("../../../../docs/operations/live-page/", import.meta.url));
 
 const policies = `
 policies:

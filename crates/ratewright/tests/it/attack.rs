@@ -1,7 +1,7 @@
 //! Attacks: whatever some clients do, the others are served, and memory stays bounded.
 //!
 //! `make chaos` plays it at full size, with ten thousand idle connections and a million keys, and prints the rows of
-//! docs/reliability.md.
+//! docs/operations/reliability.md.
 #![expect(clippy::disallowed_methods, reason = "the size is a variable, and the times of the rows are real")]
 #![expect(clippy::print_stdout, reason = "the rows are the output")]
 

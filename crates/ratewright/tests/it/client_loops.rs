@@ -1,4 +1,4 @@
-//! The short loops of docs/clients.md, run as a reader would run them, against a server that limits.
+//! The short loops of docs/guides/clients.md, run as a reader would run them, against a server that limits.
 //!
 //! Times are bounded from below only: on a busy machine a loop may be late, but it must never be early.
 
@@ -94,12 +94,12 @@ fn respond(mut stream: TcpStream, (status, retry_after): Scripted) -> Exchange {
 
 /// The text of a code block on the page, by the file name after its language.
 fn block(file: &str) -> String {
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/clients.md");
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guides/clients.md");
     let page = std::fs::read_to_string(page).unwrap();
     let is_start = |line: &&str| line.starts_with("```") && line.ends_with(&format!(" {file}"));
     let lines = page.lines().skip_while(|line| !is_start(line)).skip(1);
     let block: String = lines.take_while(|line| *line != "```").map(|line| format!("{line}\n")).collect();
-    assert!(!block.is_empty(), "docs/clients.md has no block {file}");
+    assert!(!block.is_empty(), "docs/guides/clients.md has no block {file}");
     block
 }
 

@@ -35,19 +35,19 @@ fn files(page: &str) -> Vec<&str> {
 
 /// With UPDATE_EXPECT=1 the page is written anew.
 #[test]
-fn the_page_on_configuration_has_the_reference_that_the_program_prints() {
+fn the_reference_of_settings_is_what_the_program_prints() {
     let output = run(&["schema", "--reference"]);
     let reference = String::from_utf8(output.stdout).unwrap();
-    let page = page("configuration.md");
+    let page = page("reference/configuration.md");
     let (before, rest) = page.split_once(BEGIN).expect("a place for the reference");
     let (_, after) = rest.split_once(END).expect("an end of the reference");
     let made = format!("{before}{BEGIN}\n{reference}{END}{after}");
-    expect_file!["../../../../docs/configuration.md"].assert_eq(&made);
+    expect_file!["../../../../docs/reference/configuration.md"].assert_eq(&made);
 }
 
 #[test]
-fn every_file_on_the_page_on_configuration_is_valid() {
-    let page = page("configuration.md");
+fn every_file_on_the_page_on_the_policy_file_is_valid() {
+    let page = page("guides/policy-file.md");
     let files = files(&page);
     assert!(files.len() > 8, "{} files", files.len());
     for file in files {
@@ -60,13 +60,13 @@ fn every_file_on_the_page_on_configuration_is_valid() {
 /// Each command on the page is run, in order. With UPDATE_EXPECT=1 what they print is written anew.
 #[test]
 fn the_page_on_the_api_shows_real_responses() {
-    let page = page("api.md");
+    let page = page("guides/api.md");
     let (ratewright, folder) = (Ratewright::start(files(&page)[0]), TempDir::new().unwrap());
     let described = ratewright.ask("GET", "/openapi.json").json();
     for path in described["paths"].as_object().unwrap().keys() {
         assert!(page.contains(path), "the page does not show {path}");
     }
-    expect_file!["../../../../docs/api.md"]
+    expect_file!["../../../../docs/guides/api.md"]
         .assert_eq(&replay(&page, &Stage::new(&ratewright, folder.path())));
 }
 
@@ -93,18 +93,18 @@ impl Site {
 /// Each command on the page is run, in order. With UPDATE_EXPECT=1 what they print is written anew.
 #[test]
 fn the_page_on_the_gateway_shows_what_a_newcomer_sees() {
-    let page = page("gateway.md");
+    let page = page("guides/gateway.md");
     let folder = TempDir::new().unwrap();
     let site = Site::start(folder.path());
     let ratewright = Ratewright::start(&files(&page)[0].replace("127.0.0.1:3000", &site.1));
     let file = ratewright.file();
     let stage = Stage::new(&ratewright, file.parent().unwrap());
-    expect_file!["../../../../docs/gateway.md"].assert_eq(&replay(&page, &stage));
+    expect_file!["../../../../docs/guides/gateway.md"].assert_eq(&replay(&page, &stage));
 }
 
 #[test]
 fn every_file_on_the_page_on_the_gateway_is_valid() {
-    let page = page("gateway.md");
+    let page = page("guides/gateway.md");
     let files = files(&page);
     assert!(files.len() > 2, "{} files", files.len());
     for file in files {
@@ -115,19 +115,19 @@ fn every_file_on_the_page_on_the_gateway_is_valid() {
 /// Each command on the page is run, with the log of the examples. With UPDATE_EXPECT=1 what they print is written anew.
 #[test]
 fn the_page_on_simulation_shows_what_the_commands_print() {
-    let page = page("simulate.md");
+    let page = page("guides/choosing-limits.md");
     let (ratewright, folder) = (Ratewright::start(""), TempDir::new().unwrap());
     let log = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/logs/access.log");
     std::fs::copy(log, folder.path().join("access.log")).unwrap();
     std::fs::write(folder.path().join("new.yaml"), files(&page)[0]).unwrap();
-    expect_file!["../../../../docs/simulate.md"]
+    expect_file!["../../../../docs/guides/choosing-limits.md"]
         .assert_eq(&replay(&page, &Stage::new(&ratewright, folder.path())));
 }
 
 /// Each command on the page is run, after six requests. With UPDATE_EXPECT=1 what they print is written anew.
 #[test]
 fn the_page_on_the_live_page_shows_its_data() {
-    let page = page("live-page.md");
+    let page = page("operations/live-page.md");
     let (ratewright, folder) = (Ratewright::start(files(&page)[0]), TempDir::new().unwrap());
     let log = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/logs/access.log");
     std::fs::copy(log, folder.path().join("access.log")).unwrap();
@@ -139,14 +139,14 @@ fn the_page_on_the_live_page_shows_its_data() {
         let seconds = line["seconds"].as_array().unwrap().iter();
         seconds.map(|second| second[1].as_u64().unwrap() + second[2].as_u64().unwrap()).sum::<u64>() == 6
     });
-    expect_file!["../../../../docs/live-page.md"]
+    expect_file!["../../../../docs/operations/live-page.md"]
         .assert_eq(&replay(&page, &Stage::new(&ratewright, folder.path())));
 }
 
 /// The commands that need no installed service are run. With UPDATE_EXPECT=1 what they print is written anew.
 #[test]
 fn the_page_on_installation_shows_what_an_operator_sees() {
-    let page = page("install.md");
+    let page = page("operations/install.md");
     let (folder, files) = (TempDir::new().unwrap(), files(&page));
     assert!(files.len() > 1, "{} files", files.len());
     let site = Site::start(folder.path());
@@ -156,7 +156,7 @@ fn the_page_on_installation_shows_what_an_operator_sees() {
     let mut stage = Stage::new(&ratewright, folder.path());
     let health = format!("{} health --admin http://{}", env!("CARGO_BIN_EXE_ratewright"), ratewright.admin);
     stage.addresses.push(("ratewright health", health));
-    expect_file!["../../../../docs/install.md"].assert_eq(&replay(&page, &stage));
+    expect_file!["../../../../docs/operations/install.md"].assert_eq(&replay(&page, &stage));
     for file in files {
         let file = file.replace("${RATEWRIGHT_TOKEN}", "a-token-for-tests");
         assert_eq!(ratewright::parse_policy_file(&file), Ok(()), "{file}");
@@ -176,12 +176,12 @@ fn e5_the_page_on_clients_shows_a_limited_response() {
     let folder = TempDir::new().unwrap();
     let mut stage = Stage::new(&ratewright, folder.path());
     stage.addresses.push(("https://api.example.com", format!("http://{}", ratewright.gateway)));
-    expect_file!["../../../../docs/clients.md"].assert_eq(&replay(&page("clients.md"), &stage));
+    expect_file!["../../../../docs/guides/clients.md"].assert_eq(&replay(&page("guides/clients.md"), &stage));
 }
 
 #[test]
 fn the_page_on_the_gateway_describes_path_normalisation() {
-    let page = page("gateway.md");
+    let page = page("guides/gateway.md");
     let (_, rest) = page.split_once("| written | forwarded | |\n|---|---|---|\n").unwrap();
     let rows: Vec<_> = rest.lines().take_while(|line| line.starts_with('|')).collect();
     assert!(rows.len() > 4, "{rows:?}");
@@ -198,7 +198,7 @@ fn the_page_on_the_gateway_describes_path_normalisation() {
 /// The page's three files, with Envoy if it is installed.
 #[test]
 fn the_page_on_envoy_limits_a_route() {
-    let page = page("envoy.md");
+    let page = page("guides/envoy.md");
     let files = files(&page);
     let [rules, config, envoy, listen, open, more] = &files[..] else { panic!("{} files", files.len()) };
     let folder = TempDir::new().unwrap();

@@ -89,7 +89,7 @@ fn e4_the_rules_are_valid_and_pass_their_unit_tests() {
 /// Every alert is tested by promtool: when it fires, and that it does not at other times.
 #[test]
 fn e4_every_alert_has_a_unit_test_and_says_what_to_do() {
-    let (tests, page) = (text("deploy/prometheus/tests.yaml"), text("docs/operations.md"));
+    let (tests, page) = (text("deploy/prometheus/tests.yaml"), text("docs/operations/production.md"));
     let mut names = BTreeSet::new();
     for alert in rules().iter().filter(|rule| rule["alert"].is_string()) {
         let name = alert["alert"].as_str().unwrap();

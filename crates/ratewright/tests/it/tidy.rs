@@ -10,7 +10,7 @@ use std::process::Command;
 use toml::Table;
 
 /// The allowed dependencies between our crates, including development dependencies. A crate depends on itself to test its features.
-const ARROWS: [(&str, &[&str]); 17] = [
+const ARROWS: [(&str, &[&str]); 18] = [
     ("ratewright-core", &[]),
     ("ratewright-telemetry", &["ratewright-core"]),
     ("ratewright-store", &["ratewright-core", "ratewright-lab", "ratewright-store", "ratewright-telemetry"]),
@@ -93,6 +93,7 @@ const ARROWS: [(&str, &[&str]); 17] = [
         "ratewright-bench",
         &["ratewright-client", "ratewright-core", "ratewright-lab", "ratewright-rls", "ratewright-store"],
     ),
+    ("ratewright-book", &["ratewright-client", "ratewright-core", "ratewright-store"]),
     ("ratewright-lab", &[]),
 ];
 
@@ -108,7 +109,7 @@ fn root() -> PathBuf {
 fn dependencies() -> BTreeMap<String, BTreeSet<String>> {
     let crates = std::fs::read_dir(root().join("crates")).unwrap().map(|entry| entry.unwrap().path());
     crates
-        .chain(["bench", "lab", "examples/axum"].map(|folder| root().join(folder)))
+        .chain(["bench", "book", "lab", "examples/axum"].map(|folder| root().join(folder)))
         .map(|folder| dependencies_of(&folder))
         .collect()
 }
@@ -291,7 +292,7 @@ fn the_oldest_rust_is_the_one_that_is_tested_and_the_docs_name_it() {
     let toolchain: Table = text("rust-toolchain.toml").parse().unwrap();
     let tested = toolchain["toolchain"]["channel"].as_str().unwrap();
     assert!(tested.starts_with(&format!("{promised}.")), "{promised} is promised, {tested} is tested");
-    for page in ["README.md", "CONTRIBUTING.md", "docs/install.md"] {
+    for page in ["README.md", "CONTRIBUTING.md", "docs/operations/install.md"] {
         assert!(text(page).contains(&format!("Rust {promised}")), "{page} does not name Rust {promised}");
     }
     assert!(
@@ -388,16 +389,16 @@ const LONG_LINES: [&str; 16] = [
     "bench/README.md",
     "clients/vectors/README.md",
     "crates/ratewright-client/README.md",
-    "docs/api.md",
-    "docs/clients.md",
-    "docs/configuration.md",
-    "docs/envoy.md",
-    "docs/gateway.md",
-    "docs/install.md",
-    "docs/operations.md",
-    "docs/redis.md",
-    "docs/reliability.md",
-    "docs/tower.md",
+    "docs/guides/api.md",
+    "docs/guides/clients.md",
+    "docs/guides/policy-file.md",
+    "docs/guides/envoy.md",
+    "docs/guides/gateway.md",
+    "docs/operations/install.md",
+    "docs/operations/production.md",
+    "docs/guides/redis.md",
+    "docs/operations/reliability.md",
+    "docs/guides/axum.md",
 ];
 
 #[test]
@@ -493,9 +494,9 @@ fn is_covered(file: &str, module_path: &str) -> bool {
     rest.is_some_and(|rest| module.is_empty() || rest == ".rs" || rest.starts_with('/'))
 }
 
-/// The table of fuzz targets in docs/reliability.md: each target with its parsers and the number of executions.
+/// The table of fuzz targets in docs/operations/reliability.md: each target with its parsers and the number of executions.
 fn fuzz_table() -> BTreeMap<String, (Vec<String>, String)> {
-    let page = std::fs::read_to_string(root().join("docs/reliability.md")).unwrap();
+    let page = std::fs::read_to_string(root().join("docs/operations/reliability.md")).unwrap();
     let rows = page.lines().skip_while(|line| !line.starts_with("| target | parsers |")).skip(2);
     let unquoted = |text: &str| text.trim().trim_matches('`').to_owned();
     let rows = rows.take_while(|line| line.starts_with('|')).map(|line| {
@@ -515,7 +516,7 @@ fn every_parser_has_a_fuzz_target_and_every_target_is_in_the_docs() {
         entries.map(|entry| stem(entry.unwrap().path())).collect()
     };
     let targets: BTreeSet<String> = table.keys().cloned().collect();
-    assert_eq!(named("fuzz/targets"), targets, "targets in docs/reliability.md differ from fuzz/targets");
+    assert_eq!(named("fuzz/targets"), targets, "targets in docs/operations/reliability.md differ from fuzz/targets");
     assert_eq!(
         named("fuzz/seeds"),
         targets,
@@ -535,7 +536,7 @@ fn every_parser_has_a_fuzz_target_and_every_target_is_in_the_docs() {
     for by in fuzzed.iter().copied().chain(NOT_FUZZED.map(|(by, _)| by)) {
         assert!(
             sources().any(|file| is_covered(file, by)),
-            "no source file for {by}: fix docs/reliability.md or NOT_FUZZED"
+            "no source file for {by}: fix docs/operations/reliability.md or NOT_FUZZED"
         );
     }
     for file in sources().filter(|file| file.ends_with(".rs") && !file.contains("/generated/")) {
@@ -557,7 +558,7 @@ fn every_parser_has_a_fuzz_target_and_every_target_is_in_the_docs() {
 /// B7: a user can name every module that logs.
 #[test]
 fn every_crate_that_logs_is_named_in_the_reference_of_log_modules() {
-    let reference = std::fs::read_to_string(root().join("docs/configuration.md")).unwrap();
+    let reference = std::fs::read_to_string(root().join("docs/reference/configuration.md")).unwrap();
     let modules = reference.lines().find(|line| line.starts_with("| `modules` |")).unwrap();
     for (name, dependencies) in dependencies() {
         let (module, logs) = (name.replace('-', "_"), dependencies.contains("tracing"));

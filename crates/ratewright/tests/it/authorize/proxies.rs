@@ -1,4 +1,4 @@
-//! Runs the recipes of docs/proxies.md in the real proxies, except Traefik.
+//! Runs the recipes of docs/guides/proxies.md in the real proxies, except Traefik.
 
 use ratewright_lab::{Caddy, Envoy, Haproxy, Nginx, free_port, skip};
 use tempfile::TempDir;
@@ -53,7 +53,7 @@ fn start_proxy<P>(
     (protocol, expected): (&str, Expected),
     start: impl FnOnce(u16, &dyn Fn(&str) -> String) -> P,
 ) -> ProxySetup<P> {
-    let page = crate::docs::page("proxies.md");
+    let page = crate::docs::page("guides/proxies.md");
     let settings =
         page.split("```yaml\n# ratewright.yaml\n").nth(1).unwrap().split("policies:").next().unwrap();
     let settings = settings.replace("auth-request", protocol);
@@ -81,7 +81,7 @@ fn start_proxy<P>(
 
 /// The n-th block of a language on the page.
 fn recipe(language: &str, n: usize) -> String {
-    let page = crate::docs::page("proxies.md");
+    let page = crate::docs::page("guides/proxies.md");
     let block = page.split(&format!("```{language}\n")).nth(n + 1).expect("the block is on the page");
     block.split("```").next().unwrap().to_owned()
 }
@@ -287,7 +287,7 @@ fn envoy_denies_with_429_and_fails_open() {
 /// Traefik is not run here: its recipe is only searched for the endpoint.
 #[test]
 fn the_policy_file_on_the_page_is_valid() {
-    let page = crate::docs::page("proxies.md");
+    let page = crate::docs::page("guides/proxies.md");
     let file = page.split("```yaml\n").nth(1).unwrap().split("```").next().unwrap();
     assert_eq!(ratewright::parse_policy_file(file), Ok(()), "{file}");
     for protocol in ["forward-auth", "ext-authz"] {

@@ -15,7 +15,7 @@ fn d7_e2_e4_e6_the_page_on_operations_shows_what_an_operator_sees() {
     if !has("kubectl") {
         return;
     }
-    let page = page("operations.md");
+    let page = page("operations/production.md");
     let folder = TempDir::new().unwrap();
     let site = Site::start(folder.path());
     let common = Ratewright::start(&files(&page)[0].replace("127.0.0.1:3000", &site.1));
@@ -27,7 +27,7 @@ fn d7_e2_e4_e6_the_page_on_operations_shows_what_an_operator_sees() {
             _ => replay(section, &Stage::new(&common, common.file().parent().unwrap())),
         })
         .collect();
-    expect_file!["../../../../../docs/operations.md"].assert_eq(&made);
+    expect_file!["../../../../../docs/operations/production.md"].assert_eq(&made);
 }
 
 /// With a real Prometheus.
@@ -56,7 +56,7 @@ fn sections(page: &str) -> impl Iterator<Item = &str> {
 
 #[test]
 fn the_page_on_operations_shows_the_expectations_of_our_manifests() {
-    let page = page("operations.md");
+    let page = page("operations/production.md");
     let section = sections(&page).find(|section| section.starts_with("## Kubernetes")).unwrap();
     let ours = text_of("deploy/kubernetes/expect.yaml");
     for line in files(section)[0].lines().map(|line| line.split(" #").next().unwrap().trim_end()) {

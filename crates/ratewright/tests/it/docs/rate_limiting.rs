@@ -24,7 +24,7 @@ use super::{Site, files, page};
 use crate::packages::{root, text_of};
 use crate::process::Ratewright;
 
-const PAGES: [&str; 2] = ["rate-limiting.md", "rate-limiting.ru.md"];
+const PAGES: [&str; 2] = ["guides/rate-limiting.md", "guides/rate-limiting.ru.md"];
 
 /// Where a test acts for the reader.
 const DIRECTION: &str = "<!-- test: ";
@@ -68,7 +68,7 @@ fn d4_d6_d7_the_page_on_rate_limiting_shows_what_a_developer_sees() {
         made += &format!("{direction} -->{}", replay(rest, &stage));
         made.truncate(made.trim_end_matches('\n').len());
     }
-    expect_file!["../../../../../docs/rate-limiting.md"].assert_eq(&format!("{made}\n"));
+    expect_file!["../../../../../docs/guides/rate-limiting.md"].assert_eq(&format!("{made}\n"));
     check_denial(&ratewright, &page);
     check_log(&ratewright, &page, &server);
 }

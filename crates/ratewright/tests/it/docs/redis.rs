@@ -34,7 +34,7 @@ fn d3_the_page_on_redis_shows_what_monitor_prints() {
     let digest =
         run(Command::new("sha1sum").arg("crates/ratewright-store/src/redis/apply.lua").current_dir(root()));
     let digest = digest.split(' ').next().unwrap();
-    let page = page("redis.md");
+    let page = page("guides/redis.md");
     let (_, written) = page.split_once("```text\n\"EVALSHA\"").unwrap();
     let written = format!("\"EVALSHA\"{}", written.split("\n```").next().unwrap());
     let shown: Vec<_> = written.replace("DIGEST", digest).lines().map(masked).collect();

@@ -1,4 +1,4 @@
-//! `docs/dashboard.svg`: some panels of the dashboard, drawn from what Prometheus recorded during the test.
+//! `docs/operations/dashboard.svg`: some panels of the dashboard, drawn from what Prometheus recorded during the test.
 //!
 //! Times and values differ from run to run, so the picture is written only with UPDATE_DOCS=1; otherwise its panels are compared.
 
@@ -60,13 +60,13 @@ pub(super) fn draw(prometheus: &Prometheus, seconds: f64, scene: &Scene) {
     }
     svg.push_str("</svg>\n");
     if std::env::var_os("UPDATE_DOCS").is_some() {
-        std::fs::write(path("docs/dashboard.svg"), &svg).unwrap();
+        std::fs::write(path("docs/operations/dashboard.svg"), &svg).unwrap();
     }
     let titles = |svg: &str| -> Vec<String> {
         let titles = svg.split("class=\"t\">").skip(1).filter_map(|rest| rest.split('<').next());
         titles.map(str::to_owned).collect()
     };
-    assert_eq!(titles(&text("docs/dashboard.svg")), titles(&svg), "docs/dashboard.svg is old: UPDATE_DOCS=1");
+    assert_eq!(titles(&text("docs/operations/dashboard.svg")), titles(&svg), "docs/operations/dashboard.svg is old: UPDATE_DOCS=1");
 }
 
 fn head() -> String {

@@ -1,4 +1,4 @@
-//! The list of metrics in `docs/api.md` against a page that Ratewright serves.
+//! The list of metrics in `docs/guides/api.md` against a page that Ratewright serves.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ type Listed = BTreeMap<String, (String, BTreeSet<String>)>;
 
 /// The rows ``| `name{label, label}` | kind | meaning |`` of the page.
 fn documented() -> Listed {
-    let page = text("docs/api.md");
+    let page = text("docs/guides/api.md");
     let list = page.split_once(BEGIN).unwrap().1.split_once(END).unwrap().0;
     let rows = list.lines().filter(|line| line.starts_with("| `"));
     rows.map(|row| {
@@ -66,10 +66,10 @@ fn c8_e4_every_metric_is_listed_with_its_labels() {
     });
     let (found, documented) = (scraped(&scene.ratewright.admin("/metrics").body), documented());
     for (name, listed) in &found {
-        assert_eq!(Some(listed), documented.get(name), "{name}: scraped, and as docs/api.md has it");
+        assert_eq!(Some(listed), documented.get(name), "{name}: scraped, and as docs/guides/api.md has it");
     }
     let made_up: Vec<_> = documented.keys().filter(|name| !found.contains_key(*name)).collect();
-    assert!(made_up.is_empty(), "docs/api.md lists metrics that are not there: {made_up:?}");
+    assert!(made_up.is_empty(), "docs/guides/api.md lists metrics that are not there: {made_up:?}");
 }
 
 /// E4, C8: each entrypoint counts under its own name, and once in `rate_limiter_requests_total`.

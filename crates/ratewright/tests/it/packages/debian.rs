@@ -94,7 +94,7 @@ fn the_page_on_installation_names_files_of_the_package() {
         return;
     }
     let listed = run(Command::new("dpkg-deb").arg("--contents").arg(&*PACKAGE));
-    let page = text_of("docs/install.md");
+    let page = text_of("docs/operations/install.md");
     let rows = page.lines().filter_map(|line| line.strip_prefix("| `/")?.split('`').next());
     let paths: Vec<_> = rows.filter(|path| !path.starts_with("run/")).collect();
     assert_eq!(paths.len(), 5, "{paths:?}");

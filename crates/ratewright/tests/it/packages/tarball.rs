@@ -34,7 +34,7 @@ fn the_tarball_has_the_program_its_pages_and_licences_and_runs() {
         "/completions/_ratewright",
         "/completions/ratewright",
         "/completions/ratewright.fish",
-        "/docs/install.md",
+        "/docs/operations/install.md",
         "/examples/ratewright.yaml",
         "/man/ratewright-health.1",
         "/man/ratewright.1",

@@ -79,7 +79,7 @@ fn a_secret_is_stored_as_the_digest_that_the_command_prints() {
     assert_eq!(keys(&server), BTreeSet::from(expected));
     assert_eq!(printed_from_input("k-123"), printed("k-123"));
     assert_ne!(printed_from_input("k-123\n"), printed("k-123"), "a trailing newline is part of the value");
-    // As the help and docs/redis.md say.
+    // As the help and docs/guides/redis.md say.
     let pattern = format!("rate_limiter:key*:*{}*", printed("k-123"));
     assert_eq!(
         server.cli(&["--scan", "--pattern", &pattern]),

@@ -73,7 +73,7 @@ fn ordinary_requests_of_different_clients_pass_decide_once() {
     }
 }
 
-/// Upstreams read these differently, so they are counted by client address too: see docs/configuration.md. None of them is rejected.
+/// Upstreams read these differently, so they are counted by client address too: see docs/guides/policy-file.md. None of them is rejected.
 #[test]
 fn ordinary_requests_that_upstreams_read_differently_are_not_rejected() {
     let names = [

@@ -1,0 +1,33 @@
+//! Builds the book.
+//!
+//! `docs/SUMMARY.md` is its table of contents. It may also list pages outside of `docs/`, such as `../ARCHITECTURE.md`; mdBook cannot
+//! build those where they are, so [`stage`] copies all pages and the files that they link to into one folder first. [`links`] then
+//! checks the HTML that mdBook made.
+
+mod links;
+mod page;
+mod stage;
+mod warnings;
+
+use std::path::Path;
+
+use anyhow::Context as _;
+use mdbook_driver::MDBook;
+use mdbook_driver::config::Config;
+
+/// Builds the book of the repository at `root` into `folder`. Returns the problems: broken links, and warnings of mdBook.
+pub fn build(root: &Path, folder: &Path) -> anyhow::Result<Vec<String>> {
+    let source = folder.with_extension("source");
+    for old in [folder, &source] {
+        if old.exists() {
+            std::fs::remove_dir_all(old).with_context(|| format!("cannot remove {}", old.display()))?;
+        }
+    }
+    let mut problems = stage::copy_pages(root, &source)?;
+    let mut config = Config::from_disk(root.join("docs/book.toml"))?;
+    config.book.src = source.clone();
+    config.build.build_dir = folder.to_owned();
+    problems.extend(warnings::collect(|| MDBook::load_with_config(&source, config)?.build())?);
+    problems.extend(links::broken(folder)?);
+    Ok(problems)
+}
