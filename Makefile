@@ -31,7 +31,7 @@ chaos: deps ## faults while under load, some minutes: the rows of docs/operation
 	CHAOS_SECONDS=5 cargo test --release --package ratewright --test it --quiet attack:: -- --nocapture --test-threads 1
 	CHAOS_SECONDS=10 cargo test --release --package ratewright-store --package ratewright --test it --quiet c9_ -- --test-threads 1
 
-scaling: deps ## instances come and go under a load above the limits: the table of docs/operations/production.md; fails above 300 ms
+scaling: deps ## instances come and go under a load above the limits: the table of docs/guides/kubernetes.md; fails above 300 ms
 	@echo "| replicas | requests/s | allowed | denied | over the limit | P95 ms | failed | CPU of all gateways, ms/s |"
 	SCALING_SECONDS=15 cargo test --package ratewright --test it --quiet scaling:: -- --nocapture --test-threads 1
 

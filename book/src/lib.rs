@@ -31,3 +31,16 @@ pub fn build(root: &Path, folder: &Path) -> anyhow::Result<Vec<String>> {
     problems.extend(links::broken(folder)?);
     Ok(problems)
 }
+
+/// The Rust code on the pages is compiled as doctests.
+#[cfg(doctest)]
+mod pages {
+    #[doc = include_str!("../../docs/guides/axum.md")]
+    mod axum {}
+
+    #[doc = include_str!("../../docs/guides/clients.md")]
+    mod clients {}
+
+    #[doc = include_str!("../../docs/start/axum.md")]
+    mod start_axum {}
+}

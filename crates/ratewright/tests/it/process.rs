@@ -15,7 +15,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 /// Settings that put all listeners on free ports.
-const FREE_PORTS: &str = "listen: {gateway: '127.0.0.1:0', api: '127.0.0.1:0', grpc: '127.0.0.1:0', admin: '127.0.0.1:0'}\nstop_delay: 0s\n";
+pub(crate) const FREE_PORTS: &str = "listen: {gateway: '127.0.0.1:0', api: '127.0.0.1:0', grpc: '127.0.0.1:0', admin: '127.0.0.1:0'}\nstop_delay: 0s\n";
 
 /// A running program. Ends with the test.
 pub(crate) struct Ratewright {

@@ -93,7 +93,7 @@ const ARROWS: [(&str, &[&str]); 18] = [
         "ratewright-bench",
         &["ratewright-client", "ratewright-core", "ratewright-lab", "ratewright-rls", "ratewright-store"],
     ),
-    ("ratewright-book", &["ratewright-client", "ratewright-core", "ratewright-store"]),
+    ("ratewright-book", &["ratewright-client", "ratewright-core", "ratewright-store", "ratewright-tower"]),
     ("ratewright-lab", &[]),
 ];
 
@@ -382,24 +382,7 @@ fn decision_records_name_only_paths_that_exist() {
 const LINE_MAX: usize = 120;
 
 /// Pages that still have longer lines: they follow with the book.
-const LONG_LINES: [&str; 16] = [
-    "CHANGELOG.md",
-    "README.md",
-    "SECURITY.md",
-    "bench/README.md",
-    "clients/vectors/README.md",
-    "crates/ratewright-client/README.md",
-    "docs/guides/api.md",
-    "docs/guides/clients.md",
-    "docs/guides/policy-file.md",
-    "docs/guides/envoy.md",
-    "docs/guides/gateway.md",
-    "docs/operations/install.md",
-    "docs/operations/production.md",
-    "docs/guides/redis.md",
-    "docs/operations/reliability.md",
-    "docs/guides/axum.md",
-];
+const LONG_LINES: [&str; 3] = ["docs/guides/api.md", "docs/guides/envoy.md", "docs/guides/gateway.md"];
 
 #[test]
 fn markdown_lines_have_at_most_120_characters() {
@@ -412,7 +395,7 @@ fn markdown_lines_have_at_most_120_characters() {
     }
 }
 
-/// The numbers of the lines that are too long. Tables, code, HTML and lines with nothing but a link may be longer.
+/// The numbers of the lines that are too long. Tables, headings, code, HTML and lines with nothing but a link may be longer.
 fn long_lines(page: &str) -> Vec<usize> {
     let (mut long, mut is_code) = (Vec::new(), false);
     for (n, line) in page.lines().enumerate() {
@@ -429,7 +412,7 @@ fn long_lines(page: &str) -> Vec<usize> {
 fn may_be_long(line: &str) -> bool {
     let link = line.trim_start_matches(['-', '*', '!', ' ']);
     let is_link = link.starts_with('[') && link.ends_with(')') && link.matches("](").count() == 1;
-    is_link || line.starts_with(['|', '<'])
+    is_link || line.starts_with(['|', '<', '#'])
 }
 
 /// The files that git tracks, by their path from the root.
@@ -516,7 +499,11 @@ fn every_parser_has_a_fuzz_target_and_every_target_is_in_the_docs() {
         entries.map(|entry| stem(entry.unwrap().path())).collect()
     };
     let targets: BTreeSet<String> = table.keys().cloned().collect();
-    assert_eq!(named("fuzz/targets"), targets, "targets in docs/operations/reliability.md differ from fuzz/targets");
+    assert_eq!(
+        named("fuzz/targets"),
+        targets,
+        "targets in docs/operations/reliability.md differ from fuzz/targets"
+    );
     assert_eq!(
         named("fuzz/seeds"),
         targets,
