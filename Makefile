@@ -1,6 +1,6 @@
 # The words that people and CI use. `make test` is the whole gate.
 
-.PHONY: run test test-all chaos scaling lint docs rustdoc deny deps bench-authorize bench-memory bench-policies bench-redis bench-api bench-gateway bench-grpc bench-client bench-page bench-simulate bench-tower footprint screenshots package publishable deb dist mutants fuzz
+.PHONY: run test test-all chaos scaling lint docs plots rustdoc deny deps bench-authorize bench-memory bench-policies bench-redis bench-api bench-gateway bench-grpc bench-client bench-page bench-simulate bench-tower footprint screenshots package publishable deb dist mutants fuzz
 
 run: ## run Ratewright on its defaults
 	cargo run --release
@@ -55,6 +55,9 @@ publishable: ## the same, each crate built from nothing but its package
 
 docs: ## the book, in target/book; fails if a link is broken
 	cargo run --quiet --package ratewright-book
+
+plots: ## the figures of docs/concepts, drawn by the engine
+	cargo run --quiet --package ratewright-book -- plots
 
 rustdoc: ## the libraries' documentation, without warnings
 	RUSTDOCFLAGS="--deny warnings" cargo doc --workspace --no-deps --document-private-items --quiet

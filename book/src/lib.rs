@@ -2,10 +2,11 @@
 //!
 //! `docs/SUMMARY.md` is its table of contents. It may also list pages outside of `docs/`, such as `../ARCHITECTURE.md`; mdBook cannot
 //! build those where they are, so [`stage`] copies all pages and the files that they link to into one folder first. [`links`] then
-//! checks the HTML that mdBook made.
+//! checks the HTML that mdBook made. [`plots`] draws the figures of docs/concepts with the engine.
 
 mod links;
 mod page;
+pub mod plots;
 mod stage;
 mod warnings;
 
@@ -40,6 +41,9 @@ mod pages {
 
     #[doc = include_str!("../../docs/guides/clients.md")]
     mod clients {}
+
+    #[doc = include_str!("../../docs/moving/governor.md")]
+    mod moving_from_governor {}
 
     #[doc = include_str!("../../docs/start/axum.md")]
     mod start_axum {}

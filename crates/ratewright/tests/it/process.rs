@@ -85,6 +85,13 @@ impl Ratewright {
         Self::spawn(command)
     }
 
+    /// Starts it in a folder with a policy file of that folder, which says where it listens.
+    pub(crate) fn serve_in(folder: &Path, file: &str) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ratewright"));
+        command.args(["serve", file]).current_dir(folder);
+        Self::spawn(command)
+    }
+
     /// Starts it with a policy file, perhaps a profile over it, and variables.
     pub(crate) fn start_profile(
         config: &str,

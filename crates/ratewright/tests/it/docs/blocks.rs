@@ -8,7 +8,7 @@
 //! | `sh` | it is well-formed; its options, targets and tests exist |
 //! | `rust` | it compiles: a crate includes the page in its documentation |
 //! | `nginx`, `promql` | `nginx -t` and `promtool` accept it |
-//! | `json`, `toml` | it can be parsed |
+//! | `json`, `toml`, `yml PROGRAM` | it can be parsed |
 //! | `text` | output or a drawing, without commands |
 //! | others | a test of their own: [`SPECIAL`] |
 
@@ -106,6 +106,10 @@ impl<'a> PageFolder<'a> {
             "rust,ignore" => None,
             "nginx" => objection_of_nginx(block.text, folder),
             "promql" => objection_of_promtool(block.text, folder),
+            // A file of another program, to compare with.
+            other if other.starts_with("yml ") => {
+                serde_saphyr::from_str::<serde_json::Value>(block.text).err().map(|error| error.to_string())
+            }
             "json" => {
                 serde_json::from_str::<serde_json::Value>(block.text).err().map(|error| error.to_string())
             }

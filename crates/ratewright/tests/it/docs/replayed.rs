@@ -1,7 +1,9 @@
 //! Pages that are played from top to bottom: the first policy file of the page is served, then each command is run, in order.
 
+use std::time::SystemTime;
+
 use expect_test::expect_file;
-use ratewright_lab::Redis;
+use ratewright_lab::{Redis, wait_until};
 
 use super::page_files::write_files;
 use super::transcript::{Stage, replay};
@@ -32,6 +34,10 @@ replayed! {
     cost: "guides/cost.md",
     gateway: "guides/gateway.md",
     login: "guides/login.md",
+    moving_from_envoyproxy_ratelimit: "moving/envoyproxy-ratelimit.md",
+    moving_from_governor: "moving/governor.md",
+    moving_from_kong: "moving/kong.md",
+    moving_from_nginx: "moving/nginx.md",
     policy_file: "guides/policy-file.md",
     redis: "guides/redis.md",
     rest: "guides/rest.md",
@@ -56,12 +62,22 @@ pub(super) fn is_replayed(page: &str) -> bool {
     HERE.contains(&page) || ELSEWHERE.iter().any(|(elsewhere, _)| *elsewhere == page)
 }
 
+/// Windows that begin at multiples of an hour must not end while a page is played.
+#[expect(clippy::disallowed_methods, reason = "windows by the clock follow the real clock")]
+fn wait_for_a_quiet_hour() {
+    let second = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
+    wait_until("no hour ends soon", || second() % 3_600 < 3_570);
+}
+
 /// Plays a page, and compares it with what its commands print.
 fn play(name: &str) {
     let page = page(name);
+    let policies = files(&page).first().copied().unwrap_or_default();
+    if policies.contains("fixed_window") || policies.contains("envoy:") {
+        wait_for_a_quiet_hour();
+    }
     let site_folder = tempfile::tempdir().unwrap();
     let site = Site::start(site_folder.path());
-    let policies = files(&page).first().copied().unwrap_or_default();
     let redis = policies.contains("redis://127.0.0.1:6379").then(Redis::start);
     let real = |file: &str| {
         let file = file.replace("127.0.0.1:3000", &site.1);
@@ -76,13 +92,13 @@ fn play(name: &str) {
     };
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
+    write_files(&page, folder);
     // At the end, so that the lines of the file keep their numbers.
     std::fs::write(folder.join("ratewright.yaml"), format!("{}{FREE_PORTS}", real(policies))).unwrap();
-    let ratewright = Ratewright::serve(&[folder.join("ratewright.yaml")]);
+    let ratewright = Ratewright::serve_in(folder, "ratewright.yaml");
     if redis.is_some() {
         ratewright.wait_for_redis();
     }
-    write_files(&page, folder);
     let mut stage = Stage::new(&ratewright, folder);
     stage.addresses.push(("127.0.0.1:3000", site.1.clone()));
     if let Some(redis) = &redis {
