@@ -4,6 +4,7 @@ mod markdown;
 mod operations;
 mod rate_limiting;
 mod redis;
+mod reference;
 mod transcript;
 
 use std::path::Path;
