@@ -7,6 +7,7 @@
 //! ```
 
 mod command_line;
+mod redis_keys;
 
 use expect_test::expect_file;
 
