@@ -7,7 +7,9 @@
 //! ```
 
 mod command_line;
+mod metrics;
 mod redis_keys;
+mod source;
 
 use expect_test::expect_file;
 
