@@ -7,6 +7,8 @@
 //! ```
 
 mod command_line;
+mod described_rows;
+mod log_lines;
 mod metrics;
 mod redis_keys;
 mod source;
