@@ -10,6 +10,7 @@ mod command_line;
 mod described_rows;
 mod log_lines;
 mod metrics;
+mod problem_types;
 mod redis_keys;
 mod source;
 
