@@ -6,6 +6,7 @@
 //!   log-lines, problem-types                  tables: the last cell of a row is written by hand, the others are generated
 //! ```
 
+mod api;
 mod command_line;
 mod described_rows;
 mod log_lines;
