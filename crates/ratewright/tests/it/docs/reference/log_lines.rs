@@ -52,7 +52,7 @@ fn message_texts(source: &Source, call: &Call<'_>, at: usize) -> Vec<String> {
             Some(bound) => texts(bound),
             None => elsewhere
                 .flat_map(|(_, _, function)| texts(source.body(function)))
-                .filter(is_message)
+                .filter(|text| is_message(text))
                 .collect(),
         },
     };
@@ -61,7 +61,7 @@ fn message_texts(source: &Source, call: &Call<'_>, at: usize) -> Vec<String> {
 }
 
 /// True for a text with its subject in front: `policy file rejected: …`.
-fn is_message(text: &String) -> bool {
+fn is_message(text: &str) -> bool {
     text.contains(": ") && !text.starts_with(|c: char| c.is_uppercase()) && text.len() > 40
 }
 
