@@ -78,7 +78,7 @@ struct Server {
 
 /// One whose answers are timed.
 enum Asked {
-    Door(Server),
+    Service(Server),
     Envoy(Envoy),
 }
 
@@ -181,8 +181,10 @@ fn behind_envoy((ratewright, this): (&Path, &Path), folder: &Path) {
         ("Envoy, by Redis", by_redis),
     ];
     let envoys = envoys.map(|(name, filter)| (name, Asked::Envoy(Envoy::start(&filter))));
-    let doors =
-        [("the door itself", Asked::Door(memory)), ("the door itself, by Redis", Asked::Door(shared))];
+    let doors = [
+        ("the service itself", Asked::Service(memory)),
+        ("the service itself, by Redis", Asked::Service(shared)),
+    ];
     let all: Vec<_> = doors.into_iter().chain(envoys).collect();
     println!("{RATE} requests a second to    rate/s   p50 µs   p99 µs  p999 µs");
     let figures = in_turn(&all, 3, |(_, asked)| {
@@ -197,7 +199,7 @@ fn behind_envoy((ratewright, this): (&Path, &Path), folder: &Path) {
 impl Asked {
     fn load(&self) -> Answers {
         match self {
-            Self::Door(server) => {
+            Self::Service(server) => {
                 let call = std::fs::read(&server.call).expect("a call of ours");
                 let talk = || Grpc::new(&server.address, server.path, call.clone());
                 ask((&server.address, talk), CONNECTIONS, Pace::Rate(RATE), SPAN)

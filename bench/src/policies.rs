@@ -1,7 +1,7 @@
 //! One decision under 10,000 policies, against one under 10: what is not selected must not cost.
 //!
 //! The mix: a third of the policies has an exact path, a third a prefix (`/shop/7/**`), a third a pattern with stars at both
-//! ends (`**/act/7**`). Each request falls under one of them, chosen at random, and under one policy that covers all;
+//! ends (`**/act/7/**`). Each request falls under one of them, chosen at random, and under one policy that covers all;
 //! before that, the default exemptions are tried. Both sides touch the same number of buckets, 10,000: few
 //! policies with many clients, or many policies with one client each.
 
