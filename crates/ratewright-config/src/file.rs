@@ -296,7 +296,7 @@ pub struct Policy {
     /// Which requests it covers. Default: all; or, if routes name the policy, those of these routes.
     pub when: Option<Condition>,
     /// What each bucket is for: `ip`, `user`, `header:X-Api-Key`, `cookie:…`, `query:…`, `claim:…`, `route`, `method`,
-    /// `path`, `host`. A list is a composite key; `{first_of: [user, ip]}` takes the first that is present. Default:
+    /// `path`, `host`, `attribute:NAME` for an attribute that a caller of the API sends. A list is a composite key; `{first_of: [user, ip]}` takes the first that is present. Default:
     /// one bucket for everybody.
     pub by: Option<Located<By>>,
     /// What happens to a request that has no such attribute: `skip` the policy, count by `ip`, or `deny` with 403. A refused token is
@@ -439,7 +439,7 @@ pub struct Defaults {
 #[derive(Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Headers {
-    /// Which families responses carry: `x-ratelimit`, `ietf`, both, or none. Default: both.
+    /// Which families responses carry: `x-ratelimit`, `ietf`, both, or `[]` for neither. Default: both.
     pub families: Option<RawList<Family>>,
     /// Whether denials carry `Retry-After`. Default: `true`.
     pub retry_after: Option<RawValue<bool>>,

@@ -100,6 +100,16 @@ pub struct PaidCharge<'a> {
     pub id: u64,
 }
 
+impl Charge<'_> {
+    /// True if it spends only together with the charge before it, which is of the same policy.
+    #[inline(always)]
+    pub fn joins(&self, before: &Self) -> bool {
+        matches!(self.act, Act::Join(_))
+            && matches!(before.act, Act::Try(_) | Act::Join(_))
+            && self.limit.policy == before.limit.policy
+    }
+}
+
 impl Act {
     /// The units of the act.
     #[inline(always)]
@@ -134,12 +144,6 @@ impl Act {
             Self::Try(_) | Self::Join(_) => fits,
             Self::Look(_) => false,
         }
-    }
-
-    /// True if the act spends only together with the act before it.
-    #[inline(always)]
-    pub fn joins(self, before: Self) -> bool {
-        matches!(self, Self::Join(_)) && matches!(before, Self::Try(_) | Self::Join(_))
     }
 
     /// The act of a further charge of a policy, after a charge of the same policy.

@@ -70,7 +70,7 @@ pub(crate) fn settle(
 fn join(charges: &[Charge<'_>], spends: &mut [bool]) {
     let mut first = 0;
     for end in 1..=charges.len() {
-        if charges.get(end).is_some_and(|charge| charge.act.joins(charges[end - 1].act)) {
+        if charges.get(end).is_some_and(|charge| charge.joins(&charges[end - 1])) {
             continue;
         }
         let group = &mut spends[first..end];

@@ -319,7 +319,7 @@ fn headers() -> Value {
     json!({
         "X-RateLimit-Limit": header(count.clone(), json!(10), "Units that the tightest limit holds when full; with `headers.limit: rate`, the units of its rate."),
         "X-RateLimit-Remaining": header(count.clone(), json!(0), "Units left of the tightest limit, rounded down."),
-        "X-RateLimit-Reset": header(count, json!(1_794_756_097), "Unix time in seconds at which the tightest limit is full again. A denied request may pass earlier: see Retry-After."),
+        "X-RateLimit-Reset": header(count, json!(1_794_756_097), "Unix time in seconds at which the bucket of the tightest limit is full again, or its window or the oldest request in it ends. A denied request may pass earlier: see Retry-After."),
         "RateLimit-Policy": header(text.clone(), json!("\"login\";q=10;w=60"), "Every limit that applies, a structured field list: it holds q units, and refills them in w seconds."),
         "RateLimit": header(text.clone(), json!("\"login\";r=0;t=6"), "Every limit that applies, a structured field list: r units are left, and no more for t seconds."),
         "Retry-After": header(wait, json!(6), "Whole seconds after which the same request is allowed. Missing if waiting does not help."),

@@ -100,7 +100,7 @@ pub(super) fn pack(charges: &[Charge<'_>], purpose: Purpose, naming: &Naming) ->
         let is_same = |(other, earlier): (usize, &Charge<'_>)| other != n && earlier.key == charge.key;
         let meets_again = charges.iter().enumerate().any(is_same);
         let before = n.checked_sub(1).and_then(|before| charges.get(before));
-        let joins = before.is_some_and(|before| charge.act.joins(before.act));
+        let joins = before.is_some_and(|before| charge.joins(before));
         let act = if joins { act | JOINS } else { act };
         let act = if meets_again { act | KEY_REPEATS } else { act };
         let act = if purpose == Purpose::Weigh { act | DRY_RUN } else { act };
