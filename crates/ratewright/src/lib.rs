@@ -10,7 +10,7 @@
 //!   Kubernetes manifests.
 //! - `simulate`, `suggest`: the commands that read access logs. `log_files`: opens the logs, shows progress.
 //! - `admin_client`: the commands that ask a running instance. `fetch`: one HTTP request. `text_table`: columns on a terminal.
-//! - `man_pages`: man pages and shell completions.
+//! - `yaml_node`: YAML files of other programs. `man_pages`: man pages and shell completions.
 #![expect(clippy::print_stderr, reason = "the program talks to a terminal")]
 
 mod access_log;
@@ -42,6 +42,7 @@ mod traces;
 mod upgrade;
 mod variable_typos;
 mod what_if;
+mod yaml_node;
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;

@@ -516,7 +516,11 @@ fn every_parser_has_a_fuzz_target_and_every_target_is_in_the_docs() {
         entries.map(|entry| stem(entry.unwrap().path())).collect()
     };
     let targets: BTreeSet<String> = table.keys().cloned().collect();
-    assert_eq!(named("fuzz/targets"), targets, "targets in docs/operations/reliability.md differ from fuzz/targets");
+    assert_eq!(
+        named("fuzz/targets"),
+        targets,
+        "targets in docs/operations/reliability.md differ from fuzz/targets"
+    );
     assert_eq!(
         named("fuzz/seeds"),
         targets,

@@ -66,7 +66,11 @@ pub(super) fn draw(prometheus: &Prometheus, seconds: f64, scene: &Scene) {
         let titles = svg.split("class=\"t\">").skip(1).filter_map(|rest| rest.split('<').next());
         titles.map(str::to_owned).collect()
     };
-    assert_eq!(titles(&text("docs/operations/dashboard.svg")), titles(&svg), "docs/operations/dashboard.svg is old: UPDATE_DOCS=1");
+    assert_eq!(
+        titles(&text("docs/operations/dashboard.svg")),
+        titles(&svg),
+        "docs/operations/dashboard.svg is old: UPDATE_DOCS=1"
+    );
 }
 
 fn head() -> String {
