@@ -36,6 +36,8 @@ enum YamlValue {
 /// The position and the reason of invalid YAML.
 pub(crate) fn documents(text: &str, file: usize) -> Result<Vec<YamlNode>, (Position, String)> {
     let options = serde_saphyr::options! {
+        // A name such as y or on stays as it is written.
+        strict_booleans: true,
         budget: serde_saphyr::budget! {
             max_documents: DOCUMENTS_MAX,
             max_nodes: NODES_MAX,

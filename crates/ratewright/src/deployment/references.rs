@@ -57,5 +57,6 @@ fn check_key(
 }
 
 fn is_optional(reference: &YamlNode) -> bool {
-    reference.text_at("optional") == Some("true")
+    // Kubernetes reads YAML 1.1.
+    matches!(reference.text_at("optional"), Some("true" | "yes" | "on" | "y"))
 }
