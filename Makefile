@@ -1,6 +1,6 @@
 # The words that people and CI use. `make test` is the whole gate.
 
-.PHONY: run test test-all chaos scaling lint docs rustdoc deny deps bench-authorize bench-memory bench-policies bench-redis bench-api bench-gateway bench-grpc bench-client bench-page bench-simulate bench-tower footprint screenshots package publishable deb dist mutants fuzz
+.PHONY: run test test-all chaos scaling lint docs plots rustdoc deny deps bench-authorize bench-memory bench-policies bench-redis bench-api bench-gateway bench-grpc bench-client bench-page bench-simulate bench-tower footprint screenshots package publishable deb dist mutants fuzz
 
 run: ## run Ratewright on its defaults
 	cargo run --release
@@ -31,7 +31,7 @@ chaos: deps ## faults while under load, some minutes: the rows of docs/operation
 	CHAOS_SECONDS=5 cargo test --release --package ratewright --test it --quiet attack:: -- --nocapture --test-threads 1
 	CHAOS_SECONDS=10 cargo test --release --package ratewright-store --package ratewright --test it --quiet c9_ -- --test-threads 1
 
-scaling: deps ## instances come and go under a load above the limits: the table of docs/operations/production.md; fails above 300 ms
+scaling: deps ## instances come and go under a load above the limits: the table of docs/guides/kubernetes.md; fails above 300 ms
 	@echo "| replicas | requests/s | allowed | denied | over the limit | P95 ms | failed | CPU of all gateways, ms/s |"
 	SCALING_SECONDS=15 cargo test --package ratewright --test it --quiet scaling:: -- --nocapture --test-threads 1
 
@@ -55,6 +55,9 @@ publishable: ## the same, each crate built from nothing but its package
 
 docs: ## the book, in target/book; fails if a link is broken
 	cargo run --quiet --package ratewright-book
+
+plots: ## the figures of docs/concepts, drawn by the engine
+	cargo run --quiet --package ratewright-book -- plots
 
 rustdoc: ## the libraries' documentation, without warnings
 	RUSTDOCFLAGS="--deny warnings" cargo doc --workspace --no-deps --document-private-items --quiet

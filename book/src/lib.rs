@@ -2,10 +2,11 @@
 //!
 //! `docs/SUMMARY.md` is its table of contents. It may also list pages outside of `docs/`, such as `../ARCHITECTURE.md`; mdBook cannot
 //! build those where they are, so [`stage`] copies all pages and the files that they link to into one folder first. [`links`] then
-//! checks the HTML that mdBook made.
+//! checks the HTML that mdBook made. [`plots`] draws the figures of docs/concepts with the engine.
 
 mod links;
 mod page;
+pub mod plots;
 mod stage;
 mod warnings;
 
@@ -30,4 +31,20 @@ pub fn build(root: &Path, folder: &Path) -> anyhow::Result<Vec<String>> {
     problems.extend(warnings::collect(|| MDBook::load_with_config(&source, config)?.build())?);
     problems.extend(links::broken(folder)?);
     Ok(problems)
+}
+
+/// The Rust code on the pages is compiled as doctests.
+#[cfg(doctest)]
+mod pages {
+    #[doc = include_str!("../../docs/guides/axum.md")]
+    mod axum {}
+
+    #[doc = include_str!("../../docs/guides/clients.md")]
+    mod clients {}
+
+    #[doc = include_str!("../../docs/moving/governor.md")]
+    mod moving_from_governor {}
+
+    #[doc = include_str!("../../docs/start/axum.md")]
+    mod start_axum {}
 }

@@ -10,7 +10,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use ratewright_telemetry::sounds_secret;
+use ratewright_telemetry::{has_credentials, sounds_secret};
 
 use crate::raw_value::Position;
 use crate::source_file::SourceFile;
@@ -135,7 +135,8 @@ impl ConfigError {
             }
             let at = usize::try_from(position.line).ok()?.checked_sub(1)?;
             let text = file?.text.lines().nth(at)?;
-            (!has_secret_pattern(text) && text.len() <= SHOWN_MAX && !text.contains(char::is_control))
+            let is_secret = has_secret_pattern(text) || has_credentials(text);
+            (!is_secret && text.len() <= SHOWN_MAX && !text.contains(char::is_control))
                 .then(|| text.to_owned())
         };
         let shown = position.map(|position| Excerpt {

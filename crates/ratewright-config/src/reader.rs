@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
+use ratewright_telemetry::has_credentials;
+
 use crate::error::ConfigError;
 use crate::raw_value::{ConfigValue, Position, RawList, RawText, RawValue};
 use crate::referenced_files::{FileKind, FileReader};
@@ -119,7 +121,7 @@ impl Reader<'_> {
     }
 
     fn invalid_value(&mut self, path: &str, raw: RawText<'_>, why: &str, is_secret: bool) {
-        let problem = if is_secret {
+        let problem = if is_secret || has_credentials(raw.text) {
             format!("{path}: {why}")
         } else {
             format!("{path} is {:?}; {why}", shortened(raw.text))

@@ -14,7 +14,7 @@ mod sections;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use ratewright_telemetry::sounds_secret;
+use ratewright_telemetry::{has_credentials, sounds_secret};
 
 use crate::file::{
     By, Condition, Cors, Cost, CostEntry, File, Listener, Override, Policy, Quota, Route, Upstream,
@@ -163,9 +163,8 @@ impl Outliner<'_> {
     }
 
     fn put(&mut self, texts: Vec<String>, is_list: bool, is_secret: bool) {
-        // A password, or a token in the query.
-        let is_telling = |text: &String| text.contains("://") && text.contains(['@', '?']);
-        let is_secret = is_secret || self.path.sounds_secret() || texts.iter().any(is_telling);
+        let is_secret =
+            is_secret || self.path.sounds_secret() || texts.iter().any(|text| has_credentials(text));
         self.outline.0.insert(self.path.clone(), OutlineValue { texts, is_list, is_secret });
     }
 

@@ -44,7 +44,7 @@ use ratewright_core::quota::Algorithm;
 use ratewright_core::store::{Basis, Key, Outcome, Standing};
 use ratewright_core::{Clock, Decision, Micros, Policy, Query, Timestamp, Verdict};
 use ratewright_listen::LogThrottle;
-use ratewright_telemetry::sounds_secret;
+use ratewright_telemetry::may_be_secret;
 
 use decisions::AfterCount;
 
@@ -346,26 +346,11 @@ fn write_client(client: &mut String, query: &Query<'_>, limit: Option<&Limit>) {
     for (n, (value, attribute)) in key.values().zip(key.attributes()).enumerate() {
         let bar = if n > 0 { "|" } else { "" };
         // Writing to a truncated text cannot fail.
-        let _ = match attribute.name {
-            AttributeName::Header(_) | AttributeName::Cookie(_) | AttributeName::Param(_) => {
-                write_digest(client, bar, attribute)
-            }
-            // `entries` is a whole descriptor as one text, for limits in the request itself.
-            AttributeName::Named(name) if sounds_secret(name) || name == "entries" => {
-                write_digest(client, bar, attribute)
-            }
-            AttributeName::Ip
-            | AttributeName::User
-            | AttributeName::Method
-            | AttributeName::Path
-            | AttributeName::Host
-            | AttributeName::Route
-            | AttributeName::Key
-            | AttributeName::Claim(_)
-            | AttributeName::Named(_) => {
-                push_truncated(client, Some(bar));
-                write!(Escaped(Truncated(client)), "{value}")
-            }
+        let _ = if may_be_secret(&attribute.name) {
+            write_digest(client, bar, attribute)
+        } else {
+            push_truncated(client, Some(bar));
+            write!(Escaped(Truncated(client)), "{value}")
         };
     }
 }

@@ -1,7 +1,7 @@
 //! What the crates need to report on themselves, in metrics, logs and lists.
 //!
 //! - [`Histogram`] counts durations. The caller reads the clock.
-//! - [`sounds_secret`] says which values must not be shown.
+//! - [`sounds_secret`], [`may_be_secret`] and [`has_credentials`] say which values must not be shown.
 //! - [`escape_hidden`] makes a client's text safe to print.
 //!
 //! Stores and entrypoints both report, and must not depend on each other; `ratewright-core` does not report.
@@ -12,7 +12,7 @@ mod secret;
 
 pub use hidden::{escape_hidden, push_visible};
 pub use histogram::{Histogram, Reading};
-pub use secret::sounds_secret;
+pub use secret::{has_credentials, may_be_secret, sounds_secret};
 
 /// The README's code is compiled with the documentation's.
 #[cfg(doctest)]

@@ -13,7 +13,7 @@ use ratewright_core::policy::{Condition, Policy, Selector};
 use ratewright_core::query::AttributeName;
 use ratewright_server::admin::{LogSource, PolicyFileText, SimulateRequest, SimulationError};
 use ratewright_sim::{FieldMap, Format, Log, SimulateError, SimulationSettings};
-use ratewright_telemetry::sounds_secret;
+use ratewright_telemetry::may_be_secret;
 use serde_json::{Value, json};
 
 use crate::config::{Config, ConfigError, Environment, SourceFile};
@@ -170,17 +170,7 @@ fn compared_attributes(policy: &Policy) -> impl Iterator<Item = &AttributeName<S
 
 /// True if a policy compares an attribute whose values may be secrets.
 fn compares_secrets(policy: &Policy) -> bool {
-    compared_attributes(policy).any(|name| match name {
-        AttributeName::Header(_) | AttributeName::Cookie(_) | AttributeName::Param(_) => true,
-        AttributeName::Claim(name) | AttributeName::Named(name) => sounds_secret(name),
-        AttributeName::Ip
-        | AttributeName::User
-        | AttributeName::Method
-        | AttributeName::Path
-        | AttributeName::Host
-        | AttributeName::Route
-        | AttributeName::Key => false,
-    })
+    compared_attributes(policy).any(may_be_secret)
 }
 
 /// True for attributes that are recorded as digests, or only in some decisions.

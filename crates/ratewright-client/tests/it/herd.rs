@@ -187,7 +187,10 @@ fn e3_a_herd_needs_few_calls_and_ends_in_time() {
         let page = format!("{before}<!-- herd -->\n{table}<!-- end of herd -->{after}");
         std::fs::write(docs("clients.md"), page).unwrap();
     } else {
-        assert_eq!(old, table, "docs/guides/clients.md is old: UPDATE_DOCS=1 cargo test -p ratewright-client herd");
+        assert_eq!(
+            old, table,
+            "docs/guides/clients.md is old: UPDATE_DOCS=1 cargo test -p ratewright-client herd"
+        );
     }
 }
 

@@ -17,7 +17,7 @@ use aws_lc_rs::digest::{SHA256, digest};
 use parking_lot::Mutex;
 use ratewright_core::query::{Attribute, AttributeName};
 use ratewright_core::{Decision, Query, Timestamp, Verdict};
-use ratewright_telemetry::sounds_secret;
+use ratewright_telemetry::may_be_secret;
 
 use super::{deciding_policy, denial_summary};
 use crate::response::{push_number, push_quoted};
@@ -222,19 +222,8 @@ fn push_member(json: &mut String, name: &str, value: &str) {
 
 /// The value of an attribute, or a digest of it if it may be a secret.
 fn value_or_digest(attribute: &Attribute<'_>) -> String {
-    let may_be_secret = match attribute.name {
-        AttributeName::Header(_) | AttributeName::Cookie(_) | AttributeName::Param(_) => true,
-        AttributeName::Named(name) | AttributeName::Claim(name) => sounds_secret(name) || name == "entries",
-        AttributeName::Ip
-        | AttributeName::User
-        | AttributeName::Method
-        | AttributeName::Path
-        | AttributeName::Host
-        | AttributeName::Route
-        | AttributeName::Key => false,
-    };
     let mut shown = String::new();
-    if may_be_secret {
+    if may_be_secret(&attribute.name) {
         shown.push('#');
         for byte in digest(&SHA256, attribute.value.as_bytes()).as_ref().iter().take(8) {
             let _ = write!(shown, "{byte:02x}"); // writing to a string cannot fail

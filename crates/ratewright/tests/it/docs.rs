@@ -1,9 +1,14 @@
 //! The pages in docs/ against the program: transcripts are replayed, files are checked.
 
+mod blocks;
+mod commands;
 mod markdown;
 mod operations;
+mod page_files;
 mod rate_limiting;
 mod redis;
+mod replayed;
+mod rest;
 mod transcript;
 
 use std::path::Path;
@@ -45,18 +50,6 @@ fn the_reference_of_settings_is_what_the_program_prints() {
     expect_file!["../../../../docs/reference/configuration.md"].assert_eq(&made);
 }
 
-#[test]
-fn every_file_on_the_page_on_the_policy_file_is_valid() {
-    let page = page("guides/policy-file.md");
-    let files = files(&page);
-    assert!(files.len() > 8, "{} files", files.len());
-    for file in files {
-        // Without environment variables.
-        let file = file.replace("${JWT_SECRET}", "a secret for tests, long enough for HS256");
-        assert_eq!(ratewright::parse_policy_file(&file), Ok(()), "{file}");
-    }
-}
-
 /// Each command on the page is run, in order. With UPDATE_EXPECT=1 what they print is written anew.
 #[test]
 fn the_page_on_the_api_shows_real_responses() {
@@ -88,40 +81,6 @@ impl Site {
         });
         site
     }
-}
-
-/// Each command on the page is run, in order. With UPDATE_EXPECT=1 what they print is written anew.
-#[test]
-fn the_page_on_the_gateway_shows_what_a_newcomer_sees() {
-    let page = page("guides/gateway.md");
-    let folder = TempDir::new().unwrap();
-    let site = Site::start(folder.path());
-    let ratewright = Ratewright::start(&files(&page)[0].replace("127.0.0.1:3000", &site.1));
-    let file = ratewright.file();
-    let stage = Stage::new(&ratewright, file.parent().unwrap());
-    expect_file!["../../../../docs/guides/gateway.md"].assert_eq(&replay(&page, &stage));
-}
-
-#[test]
-fn every_file_on_the_page_on_the_gateway_is_valid() {
-    let page = page("guides/gateway.md");
-    let files = files(&page);
-    assert!(files.len() > 2, "{} files", files.len());
-    for file in files {
-        assert_eq!(ratewright::parse_policy_file(file), Ok(()), "{file}");
-    }
-}
-
-/// Each command on the page is run, with the log of the examples. With UPDATE_EXPECT=1 what they print is written anew.
-#[test]
-fn the_page_on_simulation_shows_what_the_commands_print() {
-    let page = page("guides/choosing-limits.md");
-    let (ratewright, folder) = (Ratewright::start(""), TempDir::new().unwrap());
-    let log = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/logs/access.log");
-    std::fs::copy(log, folder.path().join("access.log")).unwrap();
-    std::fs::write(folder.path().join("new.yaml"), files(&page)[0]).unwrap();
-    expect_file!["../../../../docs/guides/choosing-limits.md"]
-        .assert_eq(&replay(&page, &Stage::new(&ratewright, folder.path())));
 }
 
 /// Each command on the page is run, after six requests. With UPDATE_EXPECT=1 what they print is written anew.

@@ -15,7 +15,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 /// Settings that put all listeners on free ports.
-const FREE_PORTS: &str = "listen: {gateway: '127.0.0.1:0', api: '127.0.0.1:0', grpc: '127.0.0.1:0', admin: '127.0.0.1:0'}\nstop_delay: 0s\n";
+pub(crate) const FREE_PORTS: &str = "listen: {gateway: '127.0.0.1:0', api: '127.0.0.1:0', grpc: '127.0.0.1:0', admin: '127.0.0.1:0'}\nstop_delay: 0s\n";
 
 /// A running program. Ends with the test.
 pub(crate) struct Ratewright {
@@ -82,6 +82,13 @@ impl Ratewright {
     pub(crate) fn serve<S: AsRef<OsStr>>(args: &[S]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ratewright"));
         command.arg("serve").args(args);
+        Self::spawn(command)
+    }
+
+    /// Starts it in a folder with a policy file of that folder, which says where it listens.
+    pub(crate) fn serve_in(folder: &Path, file: &str) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ratewright"));
+        command.args(["serve", file]).current_dir(folder);
         Self::spawn(command)
     }
 

@@ -9,7 +9,7 @@
 //! The load of a stage is that of as many clients for each instance, so the CPU that the gateways use follows it. That curve is measured, and replayed
 //! by a model of Kubernetes' autoscaler.
 //!
-//! `SCALING_SECONDS` is how long each stage lasts; `make scaling` sets it, prints the table of docs/operations/production.md and fails above 300 ms. Without
+//! `SCALING_SECONDS` is how long each stage lasts; `make scaling` sets it, prints the table of docs/guides/kubernetes.md and fails above 300 ms. Without
 //! it the test is small, and judges no times.
 #![expect(clippy::disallowed_methods, reason = "a load takes real time, and make says how much")]
 #![expect(clippy::print_stdout, reason = "make prints the table")]

@@ -93,7 +93,7 @@ const ARROWS: [(&str, &[&str]); 18] = [
         "ratewright-bench",
         &["ratewright-client", "ratewright-core", "ratewright-lab", "ratewright-rls", "ratewright-store"],
     ),
-    ("ratewright-book", &["ratewright-client", "ratewright-core", "ratewright-store"]),
+    ("ratewright-book", &["ratewright-client", "ratewright-core", "ratewright-store", "ratewright-tower"]),
     ("ratewright-lab", &[]),
 ];
 
@@ -381,30 +381,10 @@ fn decision_records_name_only_paths_that_exist() {
 /// The longest line of a Markdown page, in characters.
 const LINE_MAX: usize = 120;
 
-/// Pages that still have longer lines: they follow with the book.
-const LONG_LINES: [&str; 16] = [
-    "CHANGELOG.md",
-    "README.md",
-    "SECURITY.md",
-    "bench/README.md",
-    "clients/vectors/README.md",
-    "crates/ratewright-client/README.md",
-    "docs/guides/api.md",
-    "docs/guides/clients.md",
-    "docs/guides/policy-file.md",
-    "docs/guides/envoy.md",
-    "docs/guides/gateway.md",
-    "docs/operations/install.md",
-    "docs/operations/production.md",
-    "docs/guides/redis.md",
-    "docs/operations/reliability.md",
-    "docs/guides/axum.md",
-];
-
 #[test]
 fn markdown_lines_have_at_most_120_characters() {
     let pages = tracked().into_iter().filter(|file| file.ends_with(".md"));
-    for page in pages.filter(|page| !LONG_LINES.contains(&page.as_str())) {
+    for page in pages {
         // A tracked file may be deleted in the working tree; the commit will say so.
         let text = std::fs::read_to_string(root().join(&page)).unwrap_or_default();
         let long = long_lines(&text);
@@ -412,7 +392,7 @@ fn markdown_lines_have_at_most_120_characters() {
     }
 }
 
-/// The numbers of the lines that are too long. Tables, code, HTML and lines with nothing but a link may be longer.
+/// The numbers of the lines that are too long. Tables, headings, code, HTML and lines with nothing but a link may be longer.
 fn long_lines(page: &str) -> Vec<usize> {
     let (mut long, mut is_code) = (Vec::new(), false);
     for (n, line) in page.lines().enumerate() {
@@ -429,7 +409,7 @@ fn long_lines(page: &str) -> Vec<usize> {
 fn may_be_long(line: &str) -> bool {
     let link = line.trim_start_matches(['-', '*', '!', ' ']);
     let is_link = link.starts_with('[') && link.ends_with(')') && link.matches("](").count() == 1;
-    is_link || line.starts_with(['|', '<'])
+    is_link || line.starts_with(['|', '<', '#'])
 }
 
 /// The files that git tracks, by their path from the root.
@@ -565,7 +545,8 @@ fn every_parser_has_a_fuzz_target_and_every_target_is_in_the_docs() {
 fn every_crate_that_logs_is_named_in_the_reference_of_log_modules() {
     let reference = std::fs::read_to_string(root().join("docs/reference/configuration.md")).unwrap();
     let modules = reference.lines().find(|line| line.starts_with("| `modules` |")).unwrap();
-    for (name, dependencies) in dependencies() {
+    // The book's tool only listens to what mdBook logs.
+    for (name, dependencies) in dependencies().into_iter().filter(|(name, _)| name != "ratewright-book") {
         let (module, logs) = (name.replace('-', "_"), dependencies.contains("tracing"));
         assert_eq!(modules.contains(&format!("`{module}`")), logs, "{module}");
     }

@@ -388,3 +388,20 @@ fn an_endless_device_is_not_a_certificate() {
         "#]],
     );
 }
+
+/// Errors go into logs and onto the live page, so they must not quote a password or a token within a url.
+#[test]
+fn errors_do_not_quote_credentials_in_urls() {
+    for file in [
+        "traces:\n  endpoint: https://user:hunter2@collector:4318\n",
+        "traces: {endpoint: 'http://user:hunter2@collector:4318', ratio: 2}\n",
+        "routes:\n- {id: a, match: {path: /a}, upstream: 'ftp://user:hunter2@app'}\n",
+        "routes:\n- {id: a, match: {path: /a}, upstream: 'http://app/?token=hunter2'}\n",
+        "routes:\n- {id: a, match: {path: /a}, upstream: 'http://user:hunter2@app:99999'}\n",
+        "store: {redis: {url: 'ftp://:hunter2@redis'}}\n",
+        "routes:\n- {id: a, match: {path: /a}, upstreams: 'http://user:hunter2@app'}\n",
+    ] {
+        let errors = crate::parse_policy_file(file).unwrap_err().join("\n");
+        assert!(!errors.contains("hunter2"), "{file}{errors}");
+    }
+}

@@ -1,4 +1,4 @@
-//! The page on operations: each section is replayed with its own instance.
+//! The pages on production and on Kubernetes.
 
 use expect_test::expect_file;
 use ratewright_lab::Prometheus;
@@ -9,25 +9,34 @@ use super::{Site, files, page};
 use crate::packages::{has, root, text_of};
 use crate::process::Ratewright;
 
+const KUBERNETES: &str = "guides/kubernetes.md";
+
 /// D7, E2, E4, E6: each command on the page is run, in order. With UPDATE_EXPECT=1 what they print is written anew.
 #[test]
 fn d7_e2_e4_e6_the_page_on_operations_shows_what_an_operator_sees() {
-    if !has("kubectl") {
-        return;
-    }
     let page = page("operations/production.md");
     let folder = TempDir::new().unwrap();
     let site = Site::start(folder.path());
     let common = Ratewright::start(&files(&page)[0].replace("127.0.0.1:3000", &site.1));
     let made: String = sections(&page)
         .map(|section| match section.lines().next() {
-            Some("## Kubernetes" | "## Scaling") => replay(section, &Stage::new(&common, &root())),
             Some("## Watching") => replay_monitoring(section),
             Some("## Roll back") => replay_rollback(section),
             _ => replay(section, &Stage::new(&common, common.file().parent().unwrap())),
         })
         .collect();
     expect_file!["../../../../../docs/operations/production.md"].assert_eq(&made);
+}
+
+/// D7, E2: each command on the page is run in the root of the repository. With UPDATE_EXPECT=1 what they print is written anew.
+#[test]
+fn d7_e2_the_page_on_kubernetes_shows_what_the_commands_print() {
+    if !has("kubectl") {
+        return;
+    }
+    let ratewright = Ratewright::start("");
+    let made = replay(&page(KUBERNETES), &Stage::new(&ratewright, &root()));
+    expect_file!["../../../../../docs/guides/kubernetes.md"].assert_eq(&made);
 }
 
 /// With a real Prometheus.
@@ -55,11 +64,10 @@ fn sections(page: &str) -> impl Iterator<Item = &str> {
 }
 
 #[test]
-fn the_page_on_operations_shows_the_expectations_of_our_manifests() {
-    let page = page("operations/production.md");
-    let section = sections(&page).find(|section| section.starts_with("## Kubernetes")).unwrap();
+fn the_page_on_kubernetes_shows_the_expectations_of_our_manifests() {
+    let page = page(KUBERNETES);
     let ours = text_of("deploy/kubernetes/expect.yaml");
-    for line in files(section)[0].lines().map(|line| line.split(" #").next().unwrap().trim_end()) {
+    for line in files(&page)[0].lines().map(|line| line.split(" #").next().unwrap().trim_end()) {
         assert!(ours.lines().any(|known| known == line), "{line:?} is not in deploy/kubernetes/expect.yaml");
     }
 }

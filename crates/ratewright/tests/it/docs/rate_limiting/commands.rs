@@ -60,7 +60,8 @@ fn d8_link_targets_exist() {
         let page_text = page(name);
         for target in page_text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
             let (file, anchor) = target.split_once('#').unwrap_or((target, ""));
-            let text = if file.is_empty() { page_text.clone() } else { text_of(&format!("docs/{file}")) };
+            let text =
+                if file.is_empty() { page_text.clone() } else { text_of(&format!("docs/guides/{file}")) };
             let anchors: Vec<_> = headings(&text).iter().map(|(_, heading)| anchor_of(heading)).collect();
             assert!(anchor.is_empty() || anchors.iter().any(|known| known == anchor), "{name}: {target}");
         }
