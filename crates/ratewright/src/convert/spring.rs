@@ -20,6 +20,7 @@ mod placeholders;
 mod predicates;
 mod profiles;
 mod properties;
+mod quotas;
 mod rate_limiter_filter;
 mod reader;
 mod redis;

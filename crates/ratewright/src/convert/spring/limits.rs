@@ -17,7 +17,6 @@ use super::properties::{SpringProperty, is_same};
 use super::reader::{A_NAME, A_NUMBER, SpringReader};
 use crate::convert::policy_file_draft::{DraftItem, quoted, quoted_list};
 use one_limit::NamedLimit;
-pub(super) use one_limit::refill_of;
 
 /// Names of sections with limits.
 const SECTIONS: [&str; 5] = ["rate-limit", "rate-limiter", "rate-limiting", "rate-limits", "throttling"];
@@ -75,10 +74,11 @@ fn sections<'a>(property: &'a SpringProperty, depth: usize, found: &mut Vec<&'a 
 
 fn convert_section(reader: &mut SpringReader<'_>, section: &SpringProperty) {
     if let Some(enabled) = section.get("enabled") {
-        let text = reader.text(enabled, "true").map(|text| text.written).unwrap_or_default();
-        let is_off = reader.is_true(enabled) == Some(false);
-        if is_off || text.contains("${") {
-            reader.draft.enabled = Some(if text.contains("${") { quoted(&text) } else { "false".to_owned() });
+        let text = reader.text(enabled, "true").unwrap_or_default();
+        if text.has_variables() {
+            reader.draft.enabled = Some(quoted(&text.written));
+        } else if reader.is_true(enabled) == Some(false) {
+            reader.draft.enabled = Some("false".to_owned());
         }
     }
     exemptions(reader, section);
@@ -194,15 +194,17 @@ fn policies(reader: &mut SpringReader<'_>, section: &SpringProperty) {
     // A limit at the top of the section, without a name.
     let own = default.is_none() && defaults.is_empty() && section.first_of(&one_limit::ANY).is_some();
     let key = section.first_of(&KEY);
-    let is_group = !named.is_empty();
+    // Each section has its own group: of a group only the first match applies.
+    let group = (!named.is_empty()).then(|| reader.unique_name("endpoint", "group"));
+    let group = group.as_deref();
     for (name, limit) in named {
-        let limit = NamedLimit { name, properties: limit, default: None, key, is_default: false, is_group };
+        let limit = NamedLimit { name, properties: limit, default: None, key, is_default: false, group };
         add(reader, &limit);
     }
     let last = defaults.first().map(|(_, limit)| *limit).or(default).or_else(|| own.then_some(section));
     if let Some(properties) = last {
         let name = "default".to_owned();
-        add(reader, &NamedLimit { name, properties, default, key, is_default: true, is_group });
+        add(reader, &NamedLimit { name, properties, default, key, is_default: true, group });
     }
 }
 

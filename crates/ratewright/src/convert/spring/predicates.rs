@@ -122,6 +122,13 @@ impl RouteConditions {
         format!("{{ {} }}", lists.join(", "))
     }
 
+    /// The setting `when` of a policy, in YAML. Policies have no parameters such as `{id}`.
+    pub(super) fn policy_setting(&self) -> String {
+        let plain = |path: &String| without_braces(path, |_, _| "*".to_owned());
+        let paths = self.paths.iter().map(plain).collect();
+        Self { paths, hosts: self.hosts.clone(), methods: self.methods.clone() }.setting()
+    }
+
     /// True if these conditions take everything that the others take. Compares only paths that end with `/**`.
     pub(super) fn covers(&self, other: &Self) -> bool {
         let is_below = |path: &String, pattern: &String| {

@@ -6,10 +6,10 @@
 use ratewright_core::quota::Refill;
 
 use super::client_keys::CountedBy;
-use super::limits::refill_of;
 use super::predicates::RouteComponent;
 use super::properties::SpringProperty;
-use super::reader::{A_NAME, A_NUMBER, DraftBucket, DraftDuration, DraftNumber, SpringReader};
+use super::quotas::DraftBucket;
+use super::reader::{A_NUMBER, DraftDuration, DraftNumber, SpringReader};
 use crate::convert::policy_file_draft::{DraftItem, quoted};
 
 /// Decimals of `replenishRate` that are read: 0.000001 is one token in 11 days.
@@ -89,25 +89,26 @@ impl SpringReader<'_> {
         let bean = bean.trim_matches(['#', '{', '}', '@', ' ']).to_owned();
         let place = property.unwrap_or(filter.property);
         let by = CountedBy::of_name(&bean);
-        let shown = by.clone().unwrap_or(CountedBy::Ip);
-        let setting = shown.setting().unwrap_or_default();
-        let assumed = format!(
-            "assumed by: {setting}, from the name of the bean {bean}; compare it with the bean's code"
+        let source = if by.is_some() { "from the name of" } else { "in place of" };
+        let by = by.unwrap_or(CountedBy::Ip);
+        let setting = by.setting().unwrap_or_default();
+        self.warn(
+            place,
+            &format!("assumed by: {setting}, {source} the bean {bean}; compare it with the bean's code"),
         );
-        self.warn(place, &assumed);
-        policy.comment(format!("assumed: by, from the name of the bean {bean}"));
+        policy.comment(format!("assumed: by, {source} the bean {bean}"));
         match scope {
             FilterScope::Route(_) => policy.set("by", setting),
             FilterScope::AllRoutes => policy.set("by", format!("[route, {setting}]")),
         }
-        if matches!(shown, CountedBy::User | CountedBy::UserOrIp) {
+        if matches!(by, CountedBy::User | CountedBy::UserOrIp) {
             self.identify_users();
         }
         let own = filter.arg(&["deny-empty-key"]).and_then(|property| self.is_true(property));
         let general = settings.and_then(|settings| settings.get("deny-empty-key"));
         let general = general.and_then(|property| self.is_true(property));
         let denies = own.or(general).unwrap_or(true);
-        if shown.may_be_missing() && denies {
+        if by.may_be_missing() && denies {
             policy.set("missing", "deny");
         }
     }
@@ -183,16 +184,12 @@ impl SpringReader<'_> {
             Some(property) => self.positive(property)?,
             None => capacity.clone(),
         };
-        let style =
-            args.get("refill-style").and_then(|style| self.text(style, A_NAME)?.value).unwrap_or_default();
+        let refill = self.refill(args.get("refill-style"));
         let cost = match args.get("requested-tokens") {
             Some(property) => Some(self.positive(property)?),
             None => None,
         };
-        Some(FilterAmounts {
-            bucket: DraftBucket { units, period, capacity, refill: refill_of(&style) },
-            cost,
-        })
+        Some(FilterAmounts { bucket: DraftBucket { units, period, capacity, refill }, cost })
     }
 
     /// Statuses of denials. Ratewright's are 429, and 403 for a missing key.

@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 use std::num::NonZeroU32;
 
 use ratewright_core::Micros;
-use ratewright_core::quota::{Algorithm, Quota, QuotaError, Rate, Refill};
+use ratewright_core::quota::{Algorithm, Rate};
 
 use super::placeholders::{SpringText, converted, list_items};
 use super::properties::SpringProperty;
 use crate::config::{ConfigError, SourceFile};
-use crate::convert::policy_file_draft::{PolicyFileDraft, quoted};
+use crate::convert::policy_file_draft::PolicyFileDraft;
 
 /// What a variable without a default stands for, to check the file.
 pub(super) const A_NUMBER: &str = "1";
@@ -40,15 +40,6 @@ pub(super) struct DraftNumber {
 pub(super) struct DraftDuration {
     pub(super) text: String,
     pub(super) value: Option<Micros>,
-}
-
-/// A token bucket of a Spring file.
-#[derive(Clone, Debug)]
-pub(super) struct DraftBucket {
-    pub(super) units: DraftNumber,
-    pub(super) period: DraftDuration,
-    pub(super) capacity: DraftNumber,
-    pub(super) refill: Refill,
 }
 
 impl<'a> SpringReader<'a> {
@@ -238,32 +229,6 @@ impl<'a> SpringReader<'a> {
         }
         name
     }
-
-    /// A token bucket as a quota. If Ratewright cannot express it, the nearest stricter one.
-    pub(super) fn bucket_quota(&mut self, property: &SpringProperty, bucket: &DraftBucket) -> String {
-        let DraftBucket { units, period, capacity, refill } = bucket;
-        let mut burst = capacity.text.clone();
-        let known = || {
-            let rate = Rate::new(NonZeroU32::new(units.value?)?, period.value?).ok()?;
-            Some((rate, NonZeroU32::new(capacity.value?)?))
-        };
-        if let Some((rate, capacity)) = known() {
-            let quota = Quota::new(Algorithm::TokenBucket(*refill), rate)
-                .and_then(|quota| quota.with_burst(capacity));
-            if let Err(QuotaError::TooSlow { .. }) = quota {
-                let window = u128::from(rate.window().as_micros());
-                // Rounded down: the bucket must refill within 100 years.
-                let most = u128::from(Rate::WINDOW_MAX.as_micros()) * u128::from(rate.units().get()) / window;
-                burst = most.max(1).to_string();
-                self.warn(
-                    property,
-                    &format!("{capacity} tokens take over 100 years to refill; lowered to {burst}"),
-                );
-            }
-        }
-        let stepped = if *refill == Refill::Stepped { ", refill: stepped" } else { "" };
-        format!("{{ rate: {}, burst: {}{stepped} }}", rate_text(units, period), quoted(&burst))
-    }
 }
 
 impl DraftNumber {
@@ -280,16 +245,6 @@ impl DraftDuration {
     pub(super) fn seconds(seconds: u64) -> Self {
         Self::known(Micros::from_secs(seconds))
     }
-}
-
-/// A rate in YAML.
-pub(super) fn rate_text(units: &DraftNumber, period: &DraftDuration) -> String {
-    let period =
-        match period.text.strip_prefix('1').filter(|unit| unit.starts_with(|c: char| c.is_alphabetic())) {
-            Some(unit) => unit,
-            None => &period.text,
-        };
-    quoted(&format!("{}/{period}", units.text))
 }
 
 /// A duration in the largest unit that divides it.

@@ -145,6 +145,7 @@ fn convert_route(
         Err(comments) => {
             let routes = reader.draft.section("routes");
             comments.into_iter().for_each(|comment| routes.comment(comment));
+            keep_limits(reader, route, defaults);
             return None;
         }
     };
@@ -169,6 +170,21 @@ fn convert_route(
     comments.into_iter().for_each(|comment| item.comment(comment));
     let policies = policies.into_iter().map(|policy| add_policy(reader, policy)).collect();
     Some(ConvertedRoute { id, conditions, item, policies })
+}
+
+/// Writes the limits of a route without an upstream as policies for its paths: another route may take its requests.
+fn keep_limits(reader: &mut SpringReader<'_>, route: &SpringProperty, defaults: &RouteDefaults<'_>) {
+    let id =
+        route.get("id").and_then(|id| reader.text(id, A_NAME)?.value).unwrap_or_else(|| "route".to_owned());
+    let (conditions, _) = RouteConditions::read(reader, &RouteComponent::all(route.get("predicates")));
+    let filters = RouteComponent::all(route.get("filters"));
+    for mut filter in read_filters(reader, &filters, FilterScope::Route(&id), defaults.limiter).policies {
+        filter.policy.set("when", conditions.policy_setting());
+        reader.draft.section("policies").items.push(filter.policy);
+    }
+    let comments = reader.leftovers(route, "the route is left out");
+    let routes = reader.draft.section("routes");
+    comments.into_iter().for_each(|comment| routes.comment(comment));
 }
 
 /// Adds a policy, or finds the equal one that Spring shares between routes, and returns its name.
@@ -261,7 +277,17 @@ fn general(reader: &mut SpringReader<'_>, section: &SpringProperty) {
             reader.draft.section("headers").set("families", quoted_list::<&str>(&[]));
         }
     }
-    let comments = reader.leftovers(section, "Ratewright's gateway has no such setting");
+    let mut comments = Vec::new();
+    for (name, advice) in [
+        ("globalcors", "write gateway.cors"),
+        ("discovery", "Ratewright has no service discovery; write a route for each service"),
+        ("redis-rate-limiter", "the names of rate limit headers are fixed; see headers"),
+    ] {
+        let left = section.first_of(&[name, &format!("server.webflux.{name}")]);
+        let left = left.filter(|left| !left.unread().is_empty());
+        comments.extend(left.map(|left| reader.not_converted(left, advice)));
+    }
+    comments.extend(reader.leftovers(section, "Ratewright's gateway has no such setting"));
     let routes = reader.draft.section("routes");
     comments.into_iter().for_each(|comment| routes.comment(comment));
 }

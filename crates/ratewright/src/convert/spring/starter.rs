@@ -12,10 +12,10 @@ use ratewright_core::Micros;
 use ratewright_core::quota::Refill;
 
 use super::client_keys::CountedBy;
-use super::limits::refill_of;
 use super::path_regex;
 use super::properties::{SpringProperty, is_same};
-use super::reader::{A_NAME, DraftBucket, DraftDuration, SpringReader};
+use super::quotas::DraftBucket;
+use super::reader::{A_NAME, DraftDuration, SpringReader};
 use crate::convert::policy_file_draft::{DraftItem, quoted, quoted_list};
 
 /// Properties that say how Java keeps the buckets, and have no meaning here.
@@ -84,11 +84,12 @@ fn convert_filter(reader: &mut SpringReader<'_>, filter: &SpringProperty, n: usi
     };
     let has_conditions = limits.iter().any(|limit| conditions(limit).next().is_some());
     let is_group = is_first && limits.len() > 1 && !has_conditions;
+    let group = is_group.then(|| reader.unique_name(&name, "group"));
     for limit in limits {
         let policy_name = reader.unique_name(&name, "policy");
         let mut policy = DraftItem::new(policy_name, limit.place);
-        if is_group {
-            policy.set("group", quoted(&group_name(&name)));
+        if let Some(group) = &group {
+            policy.set("group", quoted(group));
         }
         if let Some(paths) = &paths {
             policy.set("when", format!("{{ path: {} }}", quoted_list(paths)));
@@ -102,12 +103,6 @@ fn convert_filter(reader: &mut SpringReader<'_>, filter: &SpringProperty, n: usi
     if let Some(policy) = policies.last_mut() {
         comments.into_iter().for_each(|comment| policy.comment(comment));
     }
-}
-
-/// The name of the group of a filter's policies.
-fn group_name(name: &str) -> String {
-    let letter = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
-    name.chars().take(56).map(letter).collect()
 }
 
 /// The paths of a filter; None for all.
@@ -203,15 +198,14 @@ fn bandwidth_quota(reader: &mut SpringReader<'_>, bandwidth: &SpringProperty) ->
         Some(property) => reader.positive(property)?,
         None => capacity.clone(),
     };
-    let speed =
-        bandwidth.get("refill-speed").and_then(|speed| reader.text(speed, A_NAME)?.value).unwrap_or_default();
+    let refill = reader.refill(bandwidth.get("refill-speed"));
     let fixed = bandwidth.get("fixed-refill-interval").and_then(|property| reader.number(property));
     let period = span(reader, bandwidth, "time", "unit")?;
     let (period, refill) = match fixed.filter(|fixed| fixed.value != Some(0)) {
         Some(_) => {
             (span(reader, bandwidth, "fixed-refill-interval", "fixed-refill-interval-unit")?, Refill::Stepped)
         }
-        None => (period, refill_of(&speed)),
+        None => (period, refill),
     };
     if let Some(unit) = bandwidth.get("fixed-refill-interval-unit") {
         unit.set_read();

@@ -98,6 +98,62 @@ fn routes_that_differ_only_by_headers_share_all_their_limits() {
 }
 
 #[test]
+fn a_route_without_an_upstream_keeps_its_limits() {
+    check(
+        "spring.cloud.gateway.routes:\n- {id: a, uri: 'forward:/x', predicates: ['Path=/a/{id}'], filters: [{name: RequestRateLimiter, args: {redis-rate-limiter: {replenishRate: 1, burstCapacity: 2}, key-resolver: '#{@tenantResolver}'}}]}\n- {id: b, uri: 'http://h', predicates: [Path=/**]}\n",
+        expect![[r#"
+            store:
+              # Spring Cloud Gateway lets every request pass while Redis is gone; on_failure: open does the same.
+              redis:
+                url: redis://localhost:6379
+              on_failure: local
+
+            # Behind a load balancer, name it; otherwise all requests have its address:
+            # clients: { trusted_proxies: [10.0.0.0/8] }
+
+            exempt:
+              # Spring limits every request. Without this section, /health, /static/** and others would be exempt.
+              paths: []
+              methods: []
+
+            policies:
+              - name: a
+                # assumed: by, in place of the bean tenantResolver
+                by: ip
+                quota: { rate: 1/s, burst: 2 }
+                when: { path: /a/* }
+
+            routes:
+              # not converted: spring.cloud.gateway.routes[0].uri (line 2); routes need an upstream: http://host:port or
+              # https://host
+
+              - id: b
+                match: { path: /** }
+                upstream: http://h
+                host: upstream
+        "#]],
+    );
+}
+
+#[test]
+fn two_sections_have_two_groups() {
+    let limit = "{limits: {login: {capacity: 1, window: 1m}}, default-limit: {capacity: 9, window: 1m}}";
+    let text = converted(&format!("a.rate-limit: {limit}\nb.rate-limit: {limit}\n"))
+        .unwrap_or_else(|errors| panic!("{errors:?}"))
+        .text;
+    for line in [
+        "name: login",
+        "name: default",
+        "name: login-2",
+        "name: default-2",
+        "group: endpoint\n",
+        "group: endpoint-2\n",
+    ] {
+        assert!(text.contains(line), "{line}: {text}");
+    }
+}
+
+#[test]
 fn variables_of_spring_become_variables_of_ratewright() {
     check(
         "rate-limit: {enabled: '${LIMITS:true}', default-limit: {capacity: '${CAPACITY:10}', window: '${WINDOW:1m}', skip: 1}}\n\

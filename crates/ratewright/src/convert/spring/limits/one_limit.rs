@@ -3,8 +3,9 @@
 use ratewright_core::quota::{Quota, Refill};
 
 use super::super::client_keys::CountedBy;
-use super::super::properties::{SpringProperty, is_same};
-use super::super::reader::{A_NAME, DraftBucket, DraftDuration, DraftNumber, SpringReader, rate_text};
+use super::super::properties::SpringProperty;
+use super::super::quotas::{DraftBucket, rate_text};
+use super::super::reader::{A_NAME, DraftDuration, DraftNumber, SpringReader};
 use super::{KEY, UNKNOWN, conditions};
 use crate::convert::policy_file_draft::{DraftItem, quoted};
 
@@ -62,8 +63,8 @@ pub(super) struct NamedLimit<'a> {
     pub(super) key: Option<&'a SpringProperty>,
     /// True if it is for all that no other limit covers.
     pub(super) is_default: bool,
-    /// True if there are other limits.
-    pub(super) is_group: bool,
+    /// The group, if there are other limits.
+    pub(super) group: Option<&'a str>,
 }
 
 /// What a limit says about its amount.
@@ -88,8 +89,8 @@ impl<'a> NamedLimit<'a> {
         }
         let name = reader.unique_name(&self.name, "policy");
         let mut policy = DraftItem::new(name, self.properties.place);
-        if self.is_group {
-            policy.set("group", "endpoint");
+        if let Some(group) = self.group {
+            policy.set("group", group);
         }
         conditions(reader, self, &mut policy);
         self.counted_by(reader, &mut policy);
@@ -146,6 +147,9 @@ impl<'a> NamedLimit<'a> {
         }
         if let Some(setting) = by.setting() {
             policy.set("by", setting);
+        }
+        if by.may_be_missing() {
+            policy.set("missing", "ip"); // what the code does is unknown; such requests must not be unlimited
         }
     }
 
@@ -247,17 +251,8 @@ impl<'a> NamedLimit<'a> {
     fn refill(&self, reader: &mut SpringReader<'_>) -> Refill {
         let property =
             self.get(&["refill-type", "refill-strategy", "refill-style", "refill-mode", "refill-speed"]);
-        let text = property.and_then(|property| reader.text(property, A_NAME)?.value).unwrap_or_default();
-        refill_of(&text)
+        reader.refill(property)
     }
-}
-
-/// The refill by its name in Bucket4j.
-pub(in crate::convert::spring) fn refill_of(name: &str) -> Refill {
-    let is_stepped = ["intervally", "interval", "refill-intervally", "intervally-aligned"]
-        .iter()
-        .any(|known| is_same(known, name));
-    if is_stepped { Refill::Stepped } else { Refill::Smooth }
 }
 
 /// The quota of one algorithm of a decision service.
@@ -272,7 +267,7 @@ pub(super) fn ad_hoc_quota(
         default: None,
         key: None,
         is_default: true,
-        is_group: false,
+        group: None,
     };
     let LimitAmounts { bucket, .. } = limit.amounts(reader)?;
     if algorithm.ends_with("bucket") {

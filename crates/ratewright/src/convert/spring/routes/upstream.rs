@@ -22,7 +22,8 @@ pub(super) fn convert(
     route: &SpringProperty,
 ) -> Result<ConvertedUri, Vec<String>> {
     let Some(property) = route.get("uri") else {
-        return Err(vec![reader.not_converted(route, "the route has no uri")]);
+        reader.warn(route, "the route has no uri and is left out; its limits are policies for its paths");
+        return Err(vec![format!("not converted: {}; the route has no uri", route.name)]);
     };
     let text = reader.text(property, A_URL).unwrap_or_default();
     // A variable that is the whole uri: its default is converted.
@@ -39,7 +40,8 @@ pub(super) fn convert(
     let Some(CleanUri { url, advice }) = converted else {
         let advice = "routes need an upstream: http://host:port or https://host";
         let comment = reader.not_converted(property, advice);
-        return Err(vec![comment, reader.not_converted(route, "the whole route is left out")]);
+        reader.warn(route, "the route is left out; its limits are policies for its paths");
+        return Err(vec![comment]);
     };
     let comment = advice.map(|advice| {
         reader.warn(property, advice);
