@@ -17,6 +17,9 @@ pub enum Act {
     Take(NonZeroU32),
     /// Spends if it fits and no other charge vetoes; never vetoes. A policy in shadow mode does this.
     Try(NonZeroU32),
+    /// As [`Act::Try`], together with the `Try` or `Join` before it: all of them spend, or none. A policy in shadow mode with
+    /// several quotas does this, so that it spends as it would if it were enforced.
+    Join(NonZeroU32),
     /// Spends even past the limit; never vetoes. `Record(0)` reads whether the bucket is past its limit.
     Record(u32),
     /// Spends nothing; vetoes if it would not fit. `Look(0)` only reads the standing.
@@ -102,7 +105,7 @@ impl Act {
     #[inline(always)]
     pub fn cost(self) -> u32 {
         match self {
-            Self::Take(cost) | Self::Try(cost) => cost.get(),
+            Self::Take(cost) | Self::Try(cost) | Self::Join(cost) => cost.get(),
             Self::Record(cost) | Self::Look(cost) => cost,
         }
     }
@@ -112,7 +115,7 @@ impl Act {
     pub fn vetoes(self) -> bool {
         match self {
             Self::Take(_) | Self::Look(_) => true,
-            Self::Try(_) | Self::Record(_) => false,
+            Self::Try(_) | Self::Join(_) | Self::Record(_) => false,
         }
     }
 
@@ -128,16 +131,28 @@ impl Act {
     pub fn claims(self, fits: bool) -> bool {
         match self {
             Self::Take(_) | Self::Record(_) => true,
-            Self::Try(_) => fits,
+            Self::Try(_) | Self::Join(_) => fits,
             Self::Look(_) => false,
         }
+    }
+
+    /// True if the act spends only together with the act before it.
+    #[inline(always)]
+    pub fn joins(self, before: Self) -> bool {
+        matches!(self, Self::Join(_)) && matches!(before, Self::Try(_) | Self::Join(_))
+    }
+
+    /// The act of a further charge of a policy, after a charge of the same policy.
+    #[inline(always)]
+    pub(crate) fn of_further_quota(self) -> Self {
+        if let Self::Try(cost) = self { Self::Join(cost) } else { self }
     }
 
     /// True if the act spends, given whether it fits.
     #[inline(always)]
     pub fn spends(self, fits: bool) -> bool {
         match self {
-            Self::Take(_) | Self::Try(_) => fits,
+            Self::Take(_) | Self::Try(_) | Self::Join(_) => fits,
             Self::Record(_) => true,
             Self::Look(_) => false,
         }

@@ -122,6 +122,7 @@ impl<S: Store<Error = Infallible>, O: Observe> Limiter<S, O> {
     /// `query` must be the query of that decision. All limits are charged or none; a denial is reported to the observer.
     pub async fn take_more(&self, query: &Query<'_>, open: &OpenCharges, units: NonZeroU32) -> ExtraCharge {
         let OpenCharges { policies, limits } = open;
+        let mut policy_before = None;
         let charges: Charges<'_> = limits
             .iter()
             .filter_map(|&limit| {
@@ -131,6 +132,8 @@ impl<S: Store<Error = Infallible>, O: Observe> Limiter<S, O> {
                     Mode::Shadow | Mode::Off => Act::Try(units),
                 };
                 let key = query.key(found.name(), limit)?;
+                let is_further = policy_before.replace(limit.policy()) == Some(limit.policy());
+                let act = if is_further { act.of_further_quota() } else { act };
                 let (quota, on_failure, patience) = (found.quota(), policy.on_failure(), Micros::ZERO);
                 Some(Charge { limit, key, quota, act, patience, on_failure })
             })

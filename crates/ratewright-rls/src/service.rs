@@ -137,7 +137,7 @@ where
                 Box::pin(async { answer.await.map(|answer| answer.map(ResponseBody::Other)) })
             }
             None => {
-                let nothing = Status::unimplemented("there is no such call here");
+                let nothing = Status::unimplemented("unknown method");
                 Box::pin(std::future::ready(Ok(unary::refuse(nothing))))
             }
         }
@@ -159,7 +159,7 @@ where
     let request = match reading.await {
         Ok(Ok(request)) => request,
         Ok(Err(status)) => return unary::refuse(status),
-        Err(_) => return unary::refuse(Status::deadline_exceeded("the message did not come in time")),
+        Err(_) => return unary::refuse(Status::deadline_exceeded("message not received in time")),
     };
     let answering = RunToCompletion::new(|reply| async move {
         let reply = |answer| drop(reply.send(answer)); // the caller may be gone

@@ -60,7 +60,7 @@ pub(crate) async fn read(
             more.extend_from_slice(&data);
         }
         if read.len().max(more.len()) > MESSAGE_MAX + PREFIX {
-            let why = format!("a request has at most {MESSAGE_MAX} bytes");
+            let why = format!("message exceeds {MESSAGE_MAX} bytes");
             return Err(Status::resource_exhausted(why));
         }
     }
@@ -68,18 +68,18 @@ pub(crate) async fn read(
         read = more.freeze();
     }
     let Some((prefix, message)) = read.split_first_chunk::<PREFIX>() else {
-        return Err(Status::internal("the call ended before its message began"));
+        return Err(Status::internal("call ended before its message"));
     };
     let [is_compressed, length @ ..] = *prefix;
     if is_compressed != 0 {
-        return Err(Status::unimplemented("calls cannot be compressed here"));
+        return Err(Status::unimplemented("compressed messages are not supported"));
     }
     if usize::try_from(u32::from_be_bytes(length)) != Ok(message.len()) {
-        return Err(Status::internal("a call has one message, and that is as long as it says"));
+        return Err(Status::internal("length of the message differs from its prefix; send one message"));
     }
     RateLimitRequest::decode(message)
         .or_else(|error| invalid_utf8::decode(message).map_err(|_| error))
-        .map_err(|error| Status::internal(format!("the message cannot be read: {error}")))
+        .map_err(|error| Status::internal(format!("invalid message: {error}")))
 }
 
 /// The response to a successful call.

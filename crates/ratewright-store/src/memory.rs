@@ -326,7 +326,7 @@ impl Buckets for Held<'_> {
 #[inline(always)]
 fn purpose(act: Act) -> VisitPurpose {
     match act {
-        Act::Take(_) | Act::Try(_) | Act::Record(_) => VisitPurpose::Charge,
+        Act::Take(_) | Act::Try(_) | Act::Join(_) | Act::Record(_) => VisitPurpose::Charge,
         Act::Look(_) => VisitPurpose::Look,
     }
 }

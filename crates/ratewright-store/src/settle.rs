@@ -50,12 +50,33 @@ pub(crate) fn settle(
         vetoed |= charge.act.vetoes() && !matches!(fit, Fit::Fits { .. });
         fits.push(fit);
     }
+    let mut spends: SmallVec<[bool; 4]> = charges
+        .iter()
+        .zip(&fits)
+        .map(|(charge, fit)| charge.act.spends(matches!(fit, Fit::Fits { .. })))
+        .collect();
+    join(charges, &mut spends);
     standings.extend(charges.iter().zip(fits).enumerate().map(|(n, (charge, fit))| {
-        if vetoed || purpose == Purpose::Weigh || !charge.act.spends(matches!(fit, Fit::Fits { .. })) {
+        if vetoed || purpose == Purpose::Weigh || !spends[n] {
             return Standing::derive(charge, fit, None, buckets.level(n, charge), basis);
         }
         let (counted, level) = buckets.spend(n, charge);
         Standing::derive(charge, fit, Some(Receipt::new(counted, charge.quota, now)), level, basis)
     }));
     !vetoed
+}
+
+/// Lets charges that join the one before them spend together with it, or not at all.
+fn join(charges: &[Charge<'_>], spends: &mut [bool]) {
+    let mut first = 0;
+    for end in 1..=charges.len() {
+        if charges.get(end).is_some_and(|charge| charge.act.joins(charges[end - 1].act)) {
+            continue;
+        }
+        let group = &mut spends[first..end];
+        if group.contains(&false) {
+            group.fill(false);
+        }
+        first = end;
+    }
 }

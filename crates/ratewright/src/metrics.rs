@@ -32,7 +32,7 @@ pub(crate) fn of_store(store: &ConfiguredStore) -> Vec<Figure> {
         let help = "Instances of Ratewright on the same Redis, with store.local.share: auto";
         figures.push(Figure::gauge("ratewright_instances", help).of(f64::from(n_instances)));
     }
-    let standings = Figure::counter("ratewright_store_standings", "Standings, by basis");
+    let standings = Figure::counter("ratewright_store_standings", "Limits charged, by basis");
     let bases = [Basis::Shared, Basis::Local, Basis::FailOpen, Basis::FailClosed];
     figures.push(bases.into_iter().fold(standings, |figure, basis| {
         figure.labelled("basis", basis.name(), figure_of(failover.n_by_basis(basis)))
@@ -139,8 +139,8 @@ fn of_memory(stats: MemoryStats) -> Vec<Figure> {
     let gauge = |name, help, n: usize| Figure::gauge(name, help).of(figure_of(n as u64));
     vec![
         gauge("ratewright_memory_keys", "Keys in memory", n_keys),
-        gauge("ratewright_memory_keys_max", "The most keys in memory", n_keys_max),
-        gauge("ratewright_memory_bytes", "Memory of the keys, in bytes", n_bytes),
+        gauge("ratewright_memory_keys_max", "Maximum number of keys in memory", n_keys_max),
+        gauge("ratewright_memory_bytes", "Memory used by keys, in bytes", n_bytes),
         Figure::counter("ratewright_memory_evictions", "Keys evicted before they expired")
             .of(figure_of(n_evicted)),
     ]
@@ -155,7 +155,7 @@ fn figure_of(n: u64) -> f64 {
 pub(crate) fn of_gateway<O: Observe + 'static>(gateway: &GatewayHandle<O>) -> Vec<Figure> {
     let counted = gateway.counts().read();
     let mut requests = Figure::counter("gateway_request", "Requests to the gateway, by status and route");
-    let help = "Time until the head of the response";
+    let help = "Time until the response head";
     let mut took = Figure::durations("gateway_request_duration", help);
     let help = "Requests to the gateway whose response has not begun";
     let mut in_flight = Figure::gauge("gateway_requests_in_flight", help);

@@ -57,15 +57,24 @@ const LIMITS: [(&str, Limit); 4] = [
 /// What came of a herd.
 #[derive(Clone, Debug)]
 struct Outcome {
-    calls: usize,
     /// When each client was served.
     served: Vec<Duration>,
-    peak: usize,
+    /// Calls in each tenth of a second.
+    tenths: Vec<usize>,
 }
 
 impl Outcome {
     fn last(&self) -> f64 {
         self.served.iter().max().map_or(0.0, Duration::as_secs_f64)
+    }
+
+    fn calls(&self) -> usize {
+        self.tenths.iter().sum()
+    }
+
+    /// The most calls within a tenth of a second, other than the first, in which all clients call.
+    fn peak(&self) -> usize {
+        self.tenths.iter().copied().skip(1).max().unwrap_or(0)
     }
 }
 
@@ -96,8 +105,7 @@ fn play(rule: Rule, limit: Limit, seed: u64) -> Outcome {
         for client in clients {
             served.push(client.await.unwrap());
         }
-        let (calls, peak) = server.load();
-        Outcome { calls, served, peak }
+        Outcome { served, tenths: server.calls_by_tenth() }
     })
 }
 
@@ -145,7 +153,7 @@ fn mean(rule: Rule, limit: Limit) -> Means {
     let n = outcomes.len();
     let sum = |of: fn(&Outcome) -> usize| outcomes.iter().map(of).sum::<usize>() / n;
     let last = outcomes.iter().map(Outcome::last).sum::<f64>() / f64::from(u32::try_from(n).unwrap());
-    (sum(|outcome| outcome.calls), last, sum(|outcome| outcome.peak))
+    (sum(Outcome::calls), last, sum(Outcome::peak))
 }
 
 fn docs(file: &str) -> PathBuf {
@@ -221,12 +229,18 @@ fn check_claims(rows: &[(Rule, [Means; 4])]) {
 #[test]
 fn the_plot_shows_the_herd() {
     let limit = LIMITS[0].1;
-    let shown = [RULES[1], RULES[2], RULES[3], RULES[4], RULES[6]];
-    let curves = shown.map(|(name, rule)| {
+    let run = |rule: Rule| {
         let outcome = play(rule, limit, 0);
-        plot::Curve::new(name.replace("**", ""), outcome.calls, outcome.served)
-    });
-    let svg = plot::svg(&curves);
+        plot::Run::new(outcome.calls(), outcome.served, outcome.tenths)
+    };
+    let runs = plot::Runs {
+        exponential: run(Rule::Exponential),
+        exact: run(Rule::Exact),
+        envoy: run(Rule::Envoy),
+        ours: run(Rule::Ours(1_000)),
+        ours_in_one_process: run(Rule::Ours(1)),
+    };
+    let svg = plot::svg(&runs);
     if is_update() {
         std::fs::write(docs("clients-herd.svg"), svg).unwrap();
     } else {

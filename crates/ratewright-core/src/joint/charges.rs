@@ -27,7 +27,7 @@ impl<'a> JointCharges<'a> {
         let is_lost = queries.iter().fold(false, |is_lost, query| joint.add(policies, query) | is_lost);
         if is_lost {
             for charge in &mut joint.charges {
-                if let Act::Take(cost) | Act::Try(cost) = charge.act {
+                if let Act::Take(cost) | Act::Try(cost) | Act::Join(cost) = charge.act {
                     charge.act = Act::Look(cost.get());
                 }
             }

@@ -131,7 +131,7 @@ fn units_due(
     match (joint.queries[number].gives_back, joint.charges[n].act) {
         (Some(gives_back), _) => gives_back.units(is_over),
         (None, Act::Record(_) | Act::Look(_)) => 0,
-        (None, Act::Take(_) | Act::Try(_)) => {
+        (None, Act::Take(_) | Act::Try(_) | Act::Join(_)) => {
             let mut own = joint.numbers().zip(standings).filter(|(other, _)| *other == number);
             let is_in_vain = is_over || own.any(|(_, standing)| standing.is_over());
             if is_in_vain { receipt.cost } else { 0 }

@@ -275,8 +275,8 @@ fn disabled() -> Problem {
 #[cold]
 fn warn_invalid_request(detail: &str) {
     static THROTTLE: LazyLock<LogThrottle> = LazyLock::new(|| LogThrottle::new(Duration::from_secs(60)));
-    if let Some(n_suppressed) = THROTTLE.admit() {
-        warn!(detail, n_suppressed, "authorization request invalid: the proxy is misconfigured");
+    if let Some(suppressed) = THROTTLE.admit() {
+        warn!(detail, suppressed, "authorization request invalid: the proxy is misconfigured");
     }
 }
 
@@ -284,10 +284,10 @@ fn warn_invalid_request(detail: &str) {
 #[cold]
 fn warn_untrusted_caller(peer: IpAddr) {
     static THROTTLE: LazyLock<LogThrottle> = LazyLock::new(|| LogThrottle::new(Duration::from_secs(60)));
-    if let Some(n_suppressed) = THROTTLE.admit() {
+    if let Some(suppressed) = THROTTLE.admit() {
         warn!(
             %peer,
-            n_suppressed,
+            suppressed,
             "authorization request rejected: caller is not a trusted proxy; if it is your proxy, add its address to clients.trusted_proxies"
         );
     }

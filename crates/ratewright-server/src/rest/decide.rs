@@ -82,6 +82,7 @@ pub(super) struct BatchRequest<'a> {
 pub(super) struct DecideResponse<'a> {
     /// Whether the request is allowed.
     allowed: bool,
+    /// The decision in words.
     message: &'static str,
     /// The basis of the decision: `shared`, `local`, `fail_open`, `fail_closed`, or `none` if no limit applies.
     basis: &'static str,
@@ -99,6 +100,7 @@ pub(super) struct DecideResponse<'a> {
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct LimitState<'a> {
+    /// The policy.
     policy: &'a str,
     /// The override that the bucket belongs to: its name, or a digest of its `match`.
     #[serde(rename = "override", skip_serializing_if = "Option::is_none")]
@@ -112,17 +114,21 @@ pub(super) struct LimitState<'a> {
     outcome: &'static str,
     /// The units that it holds when full.
     limit: u32,
+    /// Units left, rounded down.
     remaining: u32,
+    /// Seconds until a bucket is full again, or until a window or its oldest entry ends.
     reset_after_seconds: u64,
+    /// Seconds after which the request would be allowed: 0 if it is, missing if it never will be.
     #[serde(skip_serializing_if = "Option::is_none")]
     retry_after_seconds: Option<u64>,
+    /// The basis of this limit: `shared`, `local`, `fail_open` or `fail_closed`.
     basis: &'static str,
 }
 
 /// One decision of a batch.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct BatchDecision<'a> {
-    /// 200, 429 or 403, as for a single query.
+    /// 200, 429, 403 or 400, as for a single query.
     status: u16,
     #[serde(flatten)]
     response_body: DecideResponse<'a>,
@@ -131,6 +137,7 @@ pub(super) struct BatchDecision<'a> {
 /// The decisions of a batch, in the order of its queries.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct BatchResponse<'a> {
+    /// One for each query.
     decisions: Vec<BatchDecision<'a>>,
 }
 

@@ -276,12 +276,12 @@ fn problem() -> Value {
         "properties": {
             "type": { "type": "string", "format": "uri-reference", "description": "Which kind of problem; `about:blank` if the status says it all." },
             "title": { "type": "string", "description": "The status in words." },
-            "status": { "type": "integer", "minimum": 400, "maximum": 599 },
+            "status": { "type": "integer", "minimum": 400, "maximum": 599, "description": "The status of the response." },
             "detail": { "type": "string", "description": "What is wrong, and what to do; for people." },
             "parameter": { "type": "string", "description": "The parameter or member that is wrong." },
             "instance": { "type": "string", "description": "The path of the request." },
             "correlationId": { "type": "string", "description": "The id of the request, as in X-Correlation-Id and in the log." },
-            "timestamp": { "type": "string", "format": "date-time" },
+            "timestamp": { "type": "string", "format": "date-time", "description": "When it happened." },
         },
     })
 }
@@ -303,7 +303,7 @@ fn rate_limit_problem() -> Value {
 
 /// A denial by `decide`: the problem, and every limit that applies.
 fn denied() -> Value {
-    json!({ "allOf": [
+    json!({ "description": "A denial by `decide`.", "allOf": [
         { "$ref": "#/components/schemas/RateLimitProblem" }, { "$ref": "#/components/schemas/DecideResponse" }
     ] })
 }

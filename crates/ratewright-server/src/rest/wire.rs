@@ -24,6 +24,7 @@ pub(super) struct CheckResponse<'a> {
     allowed: bool,
     /// The bucket.
     key: &'a str,
+    /// The algorithm of the bucket.
     algorithm: &'static str,
     /// The policy, if the call named one.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -34,6 +35,7 @@ pub(super) struct CheckResponse<'a> {
     reset_after_seconds: u64,
     /// Seconds after which the request would be allowed; 0 if it is.
     retry_after_seconds: u64,
+    /// The decision in words.
     message: &'static str,
     /// The basis of the decision: `shared`, `local`, `fail_open`, `fail_closed`, or `off`.
     basis: &'static str,
@@ -72,12 +74,18 @@ impl CheckResponse<'_> {
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct RemainingResponse<'a> {
+    /// The bucket.
     key: &'a str,
+    /// The algorithm of the bucket.
     algorithm: &'static str,
+    /// The policy, if the call named one.
     #[serde(skip_serializing_if = "Option::is_none")]
     policy: Option<&'a str>,
+    /// Units left, rounded down.
     remaining: u32,
+    /// Seconds until a bucket is full again, or until a window or its oldest entry ends.
     reset_after_seconds: u64,
+    /// Where the bucket is: `shared`, `local`, `fail_open`, `fail_closed`, or `off`.
     basis: &'static str,
 }
 
@@ -93,12 +101,17 @@ struct KeyUsage<'a> {
 /// The response of `reset`.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct ResetResponse<'a> {
+    /// The bucket.
     key: &'a str,
+    /// The algorithm of the bucket, if the call named no policy.
     #[serde(skip_serializing_if = "Option::is_none")]
     algorithm: Option<&'static str>,
+    /// The policy, if the call named one.
     #[serde(skip_serializing_if = "Option::is_none")]
     policy: Option<&'a str>,
+    /// The result in words.
     message: &'static str,
+    /// `shared` if the bucket was reset for all instances, `local` if for this one only.
     basis: &'static str,
 }
 

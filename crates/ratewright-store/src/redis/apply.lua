@@ -20,6 +20,7 @@ functions that the memory store uses. The script need only know whether a charge
     2 record    no                          if nobody vetoes
     3 look      yes                         never
     4 refund    no                          gives back
+    + 16        of a try: it and the try before it spend together, or not at all
     + 32        of a refund: it is made once; the next key is where that is marked
     + 64        nothing of the decision is spent: it only weighs
     + 128       another charge of the decision has the same key
@@ -1108,6 +1109,7 @@ end
 
 while position <= #frame do
     local n, vetoed, only_weighs, charges, is_refund, n_refunded = 0, false, false, nil, false, 0
+    local has_joined = false
     n_reply = n_reply + 1
     local at_reply = n_reply
 
@@ -1130,6 +1132,10 @@ while position <= #frame do
         if act >= 32 then
             act, n_keys = act - 32, n_keys + 1
             is_used = not use(KEYS[n_keys], id, cost, p, q)
+        end
+        local joins = act >= 16
+        if joins then
+            act, has_joined = act - 16, true
         end
 
         local kind = kinds[id]
@@ -1194,6 +1200,7 @@ while position <= #frame do
             charges = charges or {}
             act = is_used and 5 or act
             charges[n] = { kind, bucket, act, spends, at_state, cost, capacity, over, p, p_part, q, q_part, r }
+            charges[n].joins = joins
             -- The next of the same key must leave room. A take that is short claims its units too.
             if meets_again and (act == 0 or act == 2 or act == 1 and fits) then
                 if kind.claim then
@@ -1203,6 +1210,21 @@ while position <= #frame do
             end
         end
     until left == 0
+
+    -- Those that join spend together, or not at all.
+    local first = 1
+    for i = 2, has_joined and n + 1 or 0 do
+        if i > n or not charges[i].joins then
+            local all = true
+            for j = first, i - 1 do
+                all = all and charges[j][4]
+            end
+            for j = first, i - 1 do
+                charges[j][4] = all
+            end
+            first = i
+        end
+    end
 
     -- Spend all, or none.
     for i = 1, charges and n or 0 do

@@ -66,6 +66,9 @@ const CHARGE_BYTES: usize = 49 + 26;
 
 const REFUND: u8 = 4;
 
+/// In an act: the charge spends only together with the one before it.
+const JOINS: u8 = 16;
+
 /// In an act: a refund that is made once. The key after its bucket's says whether it was.
 const ONCE: u8 = 32;
 
@@ -90,12 +93,15 @@ pub(super) fn pack(charges: &[Charge<'_>], purpose: Purpose, naming: &Naming) ->
     for (n, charge) in charges.iter().enumerate() {
         let act = match charge.act {
             Act::Take(_) => 0,
-            Act::Try(_) => 1,
+            Act::Try(_) | Act::Join(_) => 1,
             Act::Record(_) => 2,
             Act::Look(_) => 3,
         };
         let is_same = |(other, earlier): (usize, &Charge<'_>)| other != n && earlier.key == charge.key;
         let meets_again = charges.iter().enumerate().any(is_same);
+        let before = n.checked_sub(1).and_then(|before| charges.get(before));
+        let joins = before.is_some_and(|before| charge.act.joins(before.act));
+        let act = if joins { act | JOINS } else { act };
         let act = if meets_again { act | KEY_REPEATS } else { act };
         let act = if purpose == Purpose::Weigh { act | DRY_RUN } else { act };
         // No wait is longer than a full refill, so no patience need be.

@@ -8,7 +8,7 @@ use ratewright_core::{Micros, Quota, Timestamp};
 use super::{World, config};
 use crate::bounds::check_never_over;
 use crate::generate::{Visit, algorithms, cost, gaps, quotas, quotas_of, quotas_on_one_key, starts, visits};
-use crate::world::{Gate, take, trial};
+use crate::world::{Gate, join, take, trial};
 use ratewright_core::store::Act;
 
 /// A paid charge: when, and how many units.
@@ -82,6 +82,21 @@ proptest! {
                 Outcome::Charged(_) => prop_assert!(cost <= gate.capacity()),
                 Outcome::WouldPass | Outcome::Unknown => prop_assert!(false, "a take is paid or not"),
             }
+        }
+    }
+
+    /// A policy in shadow mode spends as it would if it were enforced: under all of its quotas, or under none.
+    #[test]
+    fn joined_charges_spend_as_taken_ones_do(one in quotas(), other in quotas(), start in starts(), visits in visits(60)) {
+        let (shadow, enforced) = (World::at(start), World::at(start));
+        let (one, other) = (Gate::new("a", one), Gate::new("b", other));
+        for (gap, share) in visits {
+            if !shadow.pass(gap, &[&one, &other]) { break }
+            enforced.clock.set(clock_now(&shadow));
+            let cost = cost(share, &one.quota);
+            let tried = shadow.apply_all(&[(&one, "c", trial(cost)), (&other, "c", join(cost))]);
+            let taken = enforced.apply_all(&[(&one, "c", take(cost)), (&other, "c", take(cost))]);
+            prop_assert_eq!(tried, taken);
         }
     }
 

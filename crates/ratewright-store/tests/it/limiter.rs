@@ -250,3 +250,38 @@ fn a_charge_without_a_standing_is_not_checked_and_not_admitted() {
         assert_eq!((decision.verdict(), decision.standings().count()), (verdict, 1), "{on_failure:?}");
     }
 }
+
+/// One request a second for an hour under a bucket and a window: in shadow mode, 88 % of these were once reported as denials
+/// that enforcing would not cause, since each quota spent by itself.
+#[test]
+fn a_shadow_policy_reports_the_denials_that_enforcing_would_cause() {
+    let of_mode = |mode| {
+        let window = Quota::new(Algorithm::SlidingWindow, "100/h".parse().unwrap()).unwrap();
+        let policy = Policy::new("both", Quota::per_hour(100).burst(10)).unwrap().and("hour", window);
+        limiter([policy.by(&[AttributeName::Ip]).with_mode(mode)])
+    };
+    let ((enforced, clock), (shadow, shadow_clock)) = (of_mode(Mode::Enforce), of_mode(Mode::Shadow));
+    let mut n_allowed = 0;
+    for _ in 0..3_600 {
+        let taken = spend(&enforced, 1).verdict();
+        let tried = spend(&shadow, 1);
+        assert_eq!(tried.verdict(), Verdict::Allow);
+        let would_deny = tried.standings().any(|(_, _, standing)| standing.is_against());
+        assert_eq!(would_deny, taken == Verdict::Deny);
+        n_allowed += u32::from(!would_deny);
+        clock.advance(Micros::from_secs(1));
+        shadow_clock.advance(Micros::from_secs(1));
+    }
+    assert_eq!(n_allowed, 100);
+}
+
+/// Several shadow policies do not wait for each other: each spends as if it were the only one.
+#[test]
+fn shadow_policies_spend_independently_of_each_other() {
+    let shadow = |name: &str, rate: &str| smooth(name, rate).with_mode(Mode::Shadow);
+    let (limiter, _) = limiter([shadow("small", "1/h"), shadow("large", "3/h")]);
+    let remaining: Vec<Vec<u32>> = (0..3)
+        .map(|_| spend(&limiter, 1).standings().map(|(_, _, standing)| standing.remaining).collect())
+        .collect();
+    assert_eq!(remaining, [[0, 2], [0, 1], [0, 0]]);
+}

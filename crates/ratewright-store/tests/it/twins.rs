@@ -7,7 +7,7 @@ use ratewright_core::store::{Act, Basis, Outcome, Receipt, Standing};
 use ratewright_core::{Micros, Quota, Timestamp};
 
 use crate::generate::{Gap, algorithms, cost, gaps, quotas_of, starts};
-use crate::world::{Gate, MemoryWorld, RedisWorld, take, trial};
+use crate::world::{Gate, MemoryWorld, RedisWorld, join, take, trial};
 
 /// What happens next.
 #[derive(Clone, Debug)]
@@ -28,7 +28,7 @@ enum Step {
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let shares = prop_oneof![5 => Just(0u32), 3 => 0u32..500, 1 => 0u32..1_100, 1 => 1_000u32..5_000];
-    let charges = prop::collection::vec((0usize..3, 0u8..7, shares), 1..5);
+    let charges = prop::collection::vec((0usize..3, 0u8..9, shares), 1..5);
     let step = prop_oneof![
         5 => gaps().prop_map(Step::Pass),
         1 => gaps().prop_map(Step::Back),
@@ -105,6 +105,7 @@ fn play(quotas: Vec<Quota>, other: Quota, start: Timestamp, steps: Vec<Step>) ->
                             3 => Act::Record(cost),
                             4 => Act::Look(cost),
                             5 => Act::Record(0),
+                            7 | 8 => join(cost),
                             _ => Act::Look(0),
                         };
                         (&gates[gate], "c", act)

@@ -210,6 +210,10 @@ pub(crate) fn trial(cost: u32) -> Act {
     Act::Try(NonZeroU32::new(cost).expect("a try costs something"))
 }
 
+pub(crate) fn join(cost: u32) -> Act {
+    Act::Join(NonZeroU32::new(cost).expect("a try costs something"))
+}
+
 fn client_of(client: &str) -> Attribute<'_> {
     Attribute { name: AttributeName::Ip, value: client }
 }

@@ -7,6 +7,7 @@ mod operations;
 mod page_files;
 mod rate_limiting;
 mod redis;
+mod reference;
 mod replayed;
 mod rest;
 mod transcript;

@@ -8,7 +8,7 @@
 
 mod dashboard;
 mod dashboard_svg;
-mod environment;
+pub(crate) mod environment;
 mod exporter;
 mod metrics;
 

@@ -1,7 +1,7 @@
 //! The rules of the repository that a test can check.
 
 mod plain_words;
-mod rust_text;
+pub(crate) mod rust_text;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

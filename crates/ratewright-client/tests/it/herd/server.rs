@@ -38,10 +38,8 @@ impl Server {
         }
     }
 
-    /// All calls, and the most within a tenth of a second, other than the first, in which all clients call.
-    pub(crate) fn load(&self) -> (usize, usize) {
-        let tenths = self.tenths.borrow();
-        (tenths.iter().sum(), tenths.iter().copied().skip(1).max().unwrap_or(0))
+    pub(crate) fn calls_by_tenth(&self) -> Vec<usize> {
+        self.tenths.borrow().clone()
     }
 
     pub(crate) async fn call(&self) -> Response<String> {

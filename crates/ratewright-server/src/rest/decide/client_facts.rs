@@ -40,22 +40,28 @@ pub(in crate::rest) struct ClientFacts<'a> {
     /// The authenticated user.
     #[serde(borrow)]
     user: Option<Cow<'a, str>>,
+    /// The method.
     #[serde(borrow)]
     method: Option<Cow<'a, str>>,
     /// The path, with or without the query.
     #[serde(borrow)]
     path: Option<Cow<'a, str>>,
+    /// The host.
     #[serde(borrow)]
     host: Option<Cow<'a, str>>,
+    /// The route, if you have routes.
     #[serde(borrow)]
     route: Option<Cow<'a, str>>,
     /// Headers: a text, or a list if a header is repeated. A bearer token in `Authorization` is verified.
     #[serde(borrow)]
     headers: AttributeTable<'a>,
+    /// Cookies.
     #[serde(borrow)]
     cookies: AttributeTable<'a>,
+    /// Parameters of the query.
     #[serde(borrow)]
     query: AttributeTable<'a>,
+    /// Claims of a verified token.
     #[serde(borrow)]
     claims: AttributeTable<'a>,
     /// Anything else, for policies that count by `attribute:NAME`.

@@ -115,7 +115,9 @@ pub(super) struct KnownAttribute {
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct ExplainedPolicy {
+    /// The policy.
     policy: String,
+    /// Its group, of which the first policy that matches applies.
     #[serde(skip_serializing_if = "Option::is_none")]
     group: Option<String>,
     /// Whether the policy charges the request.
@@ -140,16 +142,21 @@ struct ExplainedPolicy {
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct BucketState {
+    /// The quota's own name, if the policy has several.
     #[serde(skip_serializing_if = "Option::is_none")]
     quota: Option<String>,
     /// Whether the request would pass: `would_pass`, `denied`, `never` or `unknown`.
     outcome: &'static str,
     /// The units that it holds when full.
     limit: u32,
+    /// Units left, rounded down.
     remaining: u32,
+    /// Seconds until a bucket is full again, or until a window or its oldest entry ends.
     reset_after_seconds: u64,
+    /// Seconds after which the request would be allowed: 0 if it is, missing if it never will be.
     #[serde(skip_serializing_if = "Option::is_none")]
     retry_after_seconds: Option<u64>,
+    /// The basis of this limit: `shared`, `local`, `fail_open` or `fail_closed`.
     basis: &'static str,
 }
 

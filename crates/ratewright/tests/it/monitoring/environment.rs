@@ -11,20 +11,20 @@ use tempfile::TempDir;
 use crate::process::Ratewright;
 
 /// A Ratewright on Redis, with a gateway, REST, Envoy's service, TLS, and two upstreams.
-pub(super) struct Scene {
+pub(crate) struct Scene {
     /// First, so that it ends before what it needs.
-    pub(super) ratewright: Ratewright,
-    pub(super) redis: Redis,
-    pub(super) orders: Nginx,
+    pub(crate) ratewright: Ratewright,
+    pub(crate) redis: Redis,
+    pub(crate) orders: Nginx,
     /// The upstream of everything else, that a test stops.
-    pub(super) site: Nginx,
+    pub(crate) site: Nginx,
     folder: TempDir,
     n_clients: u32,
     denied_at: Option<Instant>,
 }
 
 impl Scene {
-    pub(super) fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let (redis, folder) = (Redis::start(), TempDir::new().unwrap());
         let [orders, site] = [1, 2].map(|_| Nginx::start(1, "", "location / { return 200 'yes'; }\n"));
         write_certificate(&folder, 1); // its alerts fire
@@ -41,7 +41,7 @@ impl Scene {
     }
 
     /// A few requests at each entrypoint. Once one was denied, another is every two seconds.
-    pub(super) fn serve_one_round(&mut self) {
+    pub(crate) fn serve_one_round(&mut self) {
         self.n_clients += 1;
         let client = format!("client-{}", self.n_clients / 10); // ten requests each, which is all that they may have
         self.ratewright.pass("/orders/1", &[("X-Client", &client)]);
@@ -56,20 +56,20 @@ impl Scene {
     }
 
     /// One denial, which must not fire the alert for spikes.
-    pub(super) fn deny_one(&mut self) {
+    pub(crate) fn deny_one(&mut self) {
         while self.ratewright.pass("/orders/1", &[("X-Client", "noisy")]).status != 429 {}
         self.denied_at = Some(Instant::now());
     }
 
     /// One client that ignores its limit.
-    pub(super) fn flood(&self) {
+    pub(crate) fn flood(&self) {
         for _ in 0..20 {
             self.ratewright.pass("/orders/1", &[("X-Client", "noisy")]);
         }
     }
 
     /// Clients with new addresses.
-    pub(super) fn send_as_new_clients(&mut self) {
+    pub(crate) fn send_as_new_clients(&mut self) {
         for _ in 0..10 {
             self.n_clients += 1;
             let client = format!("new-{}", self.n_clients);
@@ -77,16 +77,16 @@ impl Scene {
         }
     }
 
-    pub(super) fn break_policy_file(&self) {
+    pub(crate) fn break_policy_file(&self) {
         std::fs::write(self.file(), "policies: [{name: orders, quota: {rate: often}}]\n").unwrap();
     }
 
-    pub(super) fn restore_policy_file(&self) {
+    pub(crate) fn restore_policy_file(&self) {
         std::fs::write(self.file(), config(&self.redis, &self.orders, &self.site, &self.folder)).unwrap();
     }
 
     /// Installs a certificate that expires in a month.
-    pub(super) fn renew_certificate(&self) {
+    pub(crate) fn renew_certificate(&self) {
         write_certificate(&self.folder, 30);
     }
 

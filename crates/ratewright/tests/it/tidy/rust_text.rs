@@ -10,7 +10,7 @@ pub(super) struct Prose {
 }
 
 /// What the scanner finds at a position.
-enum Token<'a> {
+pub(crate) enum Token<'a> {
     Comment(&'a str),
     Literal(&'a str),
     Code(&'a str),
@@ -50,7 +50,7 @@ pub(super) fn prose(source: &str) -> Vec<Prose> {
 }
 
 /// The token at the beginning of `rest`, which comes after the character `before`.
-fn token_at(rest: &str, before: Option<char>) -> Token<'_> {
+pub(crate) fn token_at(rest: &str, before: Option<char>) -> Token<'_> {
     let is_in_name = before.is_some_and(|c| c.is_alphanumeric() || c == '_');
     let up_to = |end: usize| rest.get(..end).unwrap_or(rest);
     if rest.starts_with("//") {
