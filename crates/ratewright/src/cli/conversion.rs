@@ -16,8 +16,8 @@ pub(crate) enum ConvertCommand {
     ///
     /// It reads limits in custom properties (a section rate-limit with capacity, refill-tokens and refill-period), routes of
     /// Spring Cloud Gateway with RequestRateLimiter, filters of bucket4j-spring-boot-starter, and spring.data.redis. A converted limit
-    /// is never looser. What the file leaves to Java code, such as a KeyResolver, is assumed from its name, with a warning. A
-    /// password becomes a variable.
+    /// is never looser. Java code is not read: the command assumes what a KeyResolver counts by from its name, and warns. A password
+    /// becomes a variable.
     #[command(after_help = SPRING_EXAMPLES)]
     Spring(SpringArgs),
 }
