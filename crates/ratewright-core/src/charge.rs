@@ -106,7 +106,7 @@ impl Charge<'_> {
     pub fn joins(&self, before: &Self) -> bool {
         matches!(self.act, Act::Join(_))
             && matches!(before.act, Act::Try(_) | Act::Join(_))
-            && self.limit.policy == before.limit.policy
+            && self.limit.policy() == before.limit.policy()
     }
 }
 

@@ -1,5 +1,6 @@
 //! The command line.
 
+mod conversion;
 mod simulation;
 
 use std::path::PathBuf;
@@ -11,6 +12,7 @@ use http::Uri;
 use crate::admin_client::AdminKey;
 use crate::config::Source;
 use crate::fetch;
+pub(crate) use conversion::{ConvertArgs, ConvertCommand, SpringArgs};
 pub(crate) use simulation::{LogArgs, ShareOfArg, SimulateArgs, SuggestArgs};
 use simulation::{SIMULATE_EXAMPLES, SUGGEST_EXAMPLES};
 
@@ -79,6 +81,12 @@ pub(crate) enum Command {
     /// another section `exempt` changes that.
     #[command(after_help = SUGGEST_EXAMPLES)]
     Suggest(SuggestArgs),
+
+    /// Convert the configuration of another rate limiter into a policy file
+    ///
+    /// The policy file goes to standard output. Settings without an equivalent are named on standard error, with their line, and
+    /// repeated as comments in the policy file. It starts and sends nothing.
+    Convert(ConvertArgs),
 
     /// Show a key's usage in a running instance, or all buckets of a client address
     ///

@@ -11,7 +11,6 @@
 
 mod expect;
 mod findings;
-mod manifest_tree;
 mod manifests;
 mod policy_file;
 mod probes;
@@ -26,8 +25,8 @@ use std::path::Path;
 
 use crate::check::indented;
 use crate::config::{ConfigError, Environment, StoreConfig, explain};
+use crate::yaml_node::YamlNode;
 use findings::Findings;
-use manifest_tree::ManifestNode;
 use manifests::Manifests;
 use policy_file::PolicyFile;
 use scaling::Autoscaler;
@@ -59,7 +58,7 @@ pub(crate) fn check(folder: &Path, expect: Option<&Path>, environment: Environme
 fn compare(
     folder: &Path,
     manifests: &Manifests,
-    expect: Option<&ManifestNode>,
+    expect: Option<&YamlNode>,
     environment: Environment<'_>,
 ) -> DeploymentReport {
     let mut findings = Findings::new(&manifests.files);

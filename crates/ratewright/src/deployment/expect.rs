@@ -16,11 +16,11 @@ use ratewright_core::quota::{Algorithm, Rate};
 use ratewright_core::{Micros, Policy, Quota};
 
 use super::findings::Findings;
-use super::manifest_tree::ManifestNode;
 use super::manifests::{ManifestObject, Manifests};
 use super::policy_file::PolicyFile;
 use super::scaling::{Autoscaler, ONE};
 use super::workload::Workload;
+use crate::yaml_node::YamlNode;
 
 const SECTIONS: [&str; 2] = ["scaling", "policies"];
 const SCALING: [&str; 4] = ["cpu", "sustained", "replicas", "scale_up_at"];
@@ -30,7 +30,7 @@ const QUOTA: [&str; 3] = ["rate", "burst", "algorithm"];
 const USAGE_MAX: u64 = 10_000;
 
 /// Which properties the expectations compare, for the line that reports success.
-pub(super) fn compared(expect: &ManifestNode) -> &'static str {
+pub(super) fn compared(expect: &YamlNode) -> &'static str {
     if expect.get("policies").is_some() {
         "; for policies they compare rate, burst, algorithm and mode, not which requests a policy covers"
     } else {
@@ -39,7 +39,7 @@ pub(super) fn compared(expect: &ManifestNode) -> &'static str {
 }
 
 /// Reports values of the wrong shape: they would compare nothing.
-fn check_shapes(expect: &ManifestNode, findings: &mut Findings<'_>) {
+fn check_shapes(expect: &YamlNode, findings: &mut Findings<'_>) {
     for (name, section) in expect.entries() {
         let example = match name.as_str() {
             "scaling" => "scaling: {ratewright: {cpu: 70}}",
@@ -62,7 +62,7 @@ fn check_shapes(expect: &ManifestNode, findings: &mut Findings<'_>) {
 }
 
 /// Reports unknown names.
-fn check_names(node: &ManifestNode, known: &[&str], findings: &mut Findings<'_>) {
+fn check_names(node: &YamlNode, known: &[&str], findings: &mut Findings<'_>) {
     for (name, value) in node.entries() {
         if !known.contains(&name.as_str()) {
             let known = known.join(", ");
@@ -72,15 +72,11 @@ fn check_names(node: &ManifestNode, known: &[&str], findings: &mut Findings<'_>)
 }
 
 /// Compares the manifests with the expectations for scaling, and returns their number.
-pub(super) fn check_scaling(
-    expect: &ManifestNode,
-    manifests: &Manifests,
-    findings: &mut Findings<'_>,
-) -> usize {
+pub(super) fn check_scaling(expect: &YamlNode, manifests: &Manifests, findings: &mut Findings<'_>) -> usize {
     check_names(expect, &SECTIONS, findings);
     check_shapes(expect, findings);
     let mut n_checked = 0;
-    for (name, figures) in expect.get("scaling").map(ManifestNode::entries).unwrap_or_default() {
+    for (name, figures) in expect.get("scaling").map(YamlNode::entries).unwrap_or_default() {
         check_names(figures, &SCALING, findings);
         n_checked += figures.entries().len();
         let kinds = ["Deployment", "StatefulSet"];
@@ -101,7 +97,7 @@ pub(super) fn check_scaling(
     n_checked
 }
 
-fn check_figures(scaler: &Autoscaler<'_>, figures: &ManifestNode, findings: &mut Findings<'_>) {
+fn check_figures(scaler: &Autoscaler<'_>, figures: &YamlNode, findings: &mut Findings<'_>) {
     let label = scaler.object.label();
     if let Some(expected) = figures.get("cpu") {
         let found = scaler.cpu.map(|cpu| cpu.to_string());
@@ -132,13 +128,7 @@ fn check_figures(scaler: &Autoscaler<'_>, figures: &ManifestNode, findings: &mut
 }
 
 /// Reports a value that differs.
-fn differ(
-    at: &ManifestNode,
-    what: (&str, &str),
-    found: &str,
-    expected: &ManifestNode,
-    findings: &mut Findings<'_>,
-) {
+fn differ(at: &YamlNode, what: (&str, &str), found: &str, expected: &YamlNode, findings: &mut Findings<'_>) {
     let text = expected.text().unwrap_or_default();
     if found != text {
         let place = findings.whereabouts(expected);
@@ -146,7 +136,7 @@ fn differ(
     }
 }
 
-fn check_replicas(scaler: &Autoscaler<'_>, expected: &ManifestNode, findings: &mut Findings<'_>) {
+fn check_replicas(scaler: &Autoscaler<'_>, expected: &YamlNode, findings: &mut Findings<'_>) {
     let text = expected.text().unwrap_or_default();
     let (min, max) = text.split_once("..").unwrap_or((text, text));
     let (Ok(min), Ok(max)) = (min.trim().parse::<u64>(), max.trim().parse::<u64>()) else {
@@ -163,7 +153,7 @@ fn check_replicas(scaler: &Autoscaler<'_>, expected: &ManifestNode, findings: &m
 }
 
 /// Reports a tolerance that ignores a CPU usage which must add replicas.
-fn check_tolerance(scaler: &Autoscaler<'_>, expected: &ManifestNode, findings: &mut Findings<'_>) {
+fn check_tolerance(scaler: &Autoscaler<'_>, expected: &YamlNode, findings: &mut Findings<'_>) {
     let usage = expected.text().and_then(|text| text.parse::<u64>().ok()).filter(|usage| *usage <= USAGE_MAX);
     let (Some(usage), Some(cpu)) = (usage, scaler.cpu) else {
         let problem = "invalid scale_up_at: use a percentage of the requested CPU, for example 75";
@@ -211,12 +201,12 @@ impl std::fmt::Display for Thousandths {
 
 /// Compares the policies of a workload with the expected rates, and returns their number.
 pub(super) fn check_policies(
-    expect: &ManifestNode,
+    expect: &YamlNode,
     workload: &Workload<'_>,
     file: &PolicyFile,
     findings: &mut Findings<'_>,
 ) -> usize {
-    let expected = expect.get("policies").map(ManifestNode::entries).unwrap_or_default();
+    let expected = expect.get("policies").map(YamlNode::entries).unwrap_or_default();
     for (name, node) in expected {
         let of = format!("policy {name} of {}, in ConfigMap {},", workload.label(), file.config_map);
         let Some(policy) = file.config.policies.named(name) else {
@@ -233,7 +223,7 @@ pub(super) fn check_policies(
     expected.len()
 }
 
-fn check_quota(of: &str, policy: &Policy, expected: &ManifestNode, findings: &mut Findings<'_>) {
+fn check_quota(of: &str, policy: &Policy, expected: &YamlNode, findings: &mut Findings<'_>) {
     check_names(expected, &QUOTA, findings);
     let text = expected.text().or(expected.text_at("rate")).unwrap_or_default();
     let rate = match text.parse::<Rate>() {

@@ -1,21 +1,19 @@
 //! Reads manifests: a file, the files of a folder, or standard input. A file may contain several documents, and a document may be a
 //! list of objects.
 //!
-//! All sizes are bounded: bytes, files, nested folders, and the nodes that YAML aliases expand to.
+//! All sizes are bounded: bytes, files, nested folders, and in `yaml_node` the nodes that YAML aliases expand to.
 
 use std::collections::HashMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use super::manifest_tree::ManifestNode;
-use crate::config::{ConfigError, Position, SourceFile, describe_yaml_error, in_file};
+use crate::config::{ConfigError, SourceFile};
+use crate::yaml_node::{self, YamlNode};
 
 /// Larger than any repository; a device such as /dev/zero is not read for ever.
 const BYTES_MAX: u64 = 64 * 1024 * 1024;
 const FILES_MAX: usize = 10_000;
 const FOLDERS_DEEP_MAX: usize = 32;
-const DOCUMENTS_MAX: usize = 20_000;
-const NODES_MAX: usize = 1_000_000;
 
 /// The path that means standard input, and its name in messages.
 const STDIN: &str = "-";
@@ -44,7 +42,7 @@ pub(super) struct ManifestObject {
     pub(super) name: String,
     /// Empty for `default`, and if the manifest has no namespace.
     pub(super) namespace: String,
-    pub(super) root: ManifestNode,
+    pub(super) root: YamlNode,
 }
 
 impl Manifests {
@@ -69,22 +67,16 @@ impl Manifests {
     }
 
     /// Reads another file, and returns its documents.
-    pub(super) fn add(&mut self, path: &Path, n_bytes_max: u64) -> Result<Vec<ManifestNode>, ConfigError> {
+    pub(super) fn add(&mut self, path: &Path, n_bytes_max: u64) -> Result<Vec<YamlNode>, ConfigError> {
         let file = text_of(path, n_bytes_max)?;
-        let number = self.files.len();
-        let documents = in_file(number, || {
-            serde_saphyr::from_multiple_with_options(&file.text, options()).map_err(|error| {
-                let place = error.location().and_then(Position::of);
-                (place.unwrap_or(Position { file: number, line: 1, column: 1 }), describe_yaml_error(&error))
-            })
-        });
+        let documents = yaml_node::documents(&file.text, self.files.len());
         self.files.push(file);
         // The line is not shown: it may belong to a Secret.
         documents.map_err(|(place, problem)| ConfigError::at(&self.files, Some(place), problem, true))
     }
 
     /// Reads a file that is not a manifest, and returns its only document.
-    pub(super) fn add_one(&mut self, path: &Path) -> Result<ManifestNode, ConfigError> {
+    pub(super) fn add_one(&mut self, path: &Path) -> Result<YamlNode, ConfigError> {
         let documents = self.add(path, BYTES_MAX)?;
         let mut documents = documents.into_iter();
         match (documents.next(), documents.next()) {
@@ -98,7 +90,7 @@ impl Manifests {
     }
 
     /// Adds a document, or the objects of a list. Skips documents that are not objects, such as values for a template.
-    fn take(&mut self, document: ManifestNode) {
+    fn take(&mut self, document: YamlNode) {
         let Some(kind) = document.text_at("kind").map(str::to_owned) else { return };
         if kind.ends_with("List") && !document.items_at("items").is_empty() {
             document.into_items("items").into_iter().for_each(|item| self.take_object(item));
@@ -107,7 +99,7 @@ impl Manifests {
         }
     }
 
-    fn take_object(&mut self, root: ManifestNode) {
+    fn take_object(&mut self, root: YamlNode) {
         let text = |path| root.text_at(path).unwrap_or_default().to_owned();
         let (kind, name, namespace) = (text("kind"), text("metadata.name"), text("metadata.namespace"));
         let namespace = if namespace == "default" { String::new() } else { namespace };
@@ -138,16 +130,6 @@ impl Manifests {
             let first = self.named(&object.kind, &object.namespace, &object.name);
             !first.is_some_and(|first| std::ptr::eq(first, *object))
         })
-    }
-}
-
-fn options() -> serde_saphyr::Options {
-    serde_saphyr::options! {
-        budget: serde_saphyr::budget! {
-            max_documents: DOCUMENTS_MAX,
-            max_nodes: NODES_MAX,
-            max_events: 4 * NODES_MAX,
-        },
     }
 }
 

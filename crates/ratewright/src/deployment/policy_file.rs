@@ -8,10 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use super::findings::Findings;
-use super::manifest_tree::ManifestNode;
 use super::manifests::{ManifestObject, Manifests};
 use super::workload::{PolicyFileLocation, Variable, Variables, Workload};
 use crate::config::{Config, ConfigError, Environment, SourceFile, profile_beside};
+use crate::yaml_node::YamlNode;
 
 /// Values for variables that only the cluster knows. The first is an address, a token and a key of sufficient length.
 const STAND_INS: [&str; 4] =
@@ -115,14 +115,14 @@ fn mounted<'a>(
             workload.pod.items_at("volumes").iter().find(|volume| volume.text_at("name") == Some(name));
         let Some(volume) = volume.filter(|_| location.reads(at)) else { continue };
         let single = [volume];
-        let sources = volume.at("projected.sources").map(ManifestNode::items);
-        let sources: Vec<&ManifestNode> = sources.map_or(single.to_vec(), |sources| sources.iter().collect());
+        let sources = volume.at("projected.sources").map(YamlNode::items);
+        let sources: Vec<&YamlNode> = sources.map_or(single.to_vec(), |sources| sources.iter().collect());
         let sub_path = mount.get("subPath");
         for source in sources {
             let Some(source) = config_map_of(source, workload, manifests, findings)? else { continue };
             for (inner, text) in source.files {
                 let config_map = &source.object.name;
-                let inner = match sub_path.and_then(ManifestNode::text) {
+                let inner = match sub_path.and_then(YamlNode::text) {
                     None => Some(inner),
                     Some(sub_path) => inner.strip_prefix(sub_path).map(Path::to_owned).ok(),
                 };
@@ -148,7 +148,7 @@ struct MountedMap<'a> {
 
 /// The ConfigMap of a volume, if it has one. The outer `None`: the ConfigMap is missing, and the findings say so.
 fn config_map_of<'a>(
-    source: &'a ManifestNode,
+    source: &'a YamlNode,
     workload: &Workload<'a>,
     manifests: &'a Manifests,
     findings: &mut Findings<'_>,
@@ -160,13 +160,12 @@ fn config_map_of<'a>(
         findings.error(reference, format!("{}: {problem}; add it to have it checked", workload.label()));
         return None;
     };
-    let data = object.root.get("data").map(ManifestNode::entries).unwrap_or_default();
+    let data = object.root.get("data").map(YamlNode::entries).unwrap_or_default();
     let text = |key: &str| data.iter().find(|(known, _)| known == key).and_then(|(_, node)| node.text());
     let files = match reference.get("items") {
         None => data.iter().filter_map(|(key, node)| Some((PathBuf::from(key), node.text()?))).collect(),
         Some(items) => {
-            let item =
-                |item: &ManifestNode| Some((item.text_at("path")?.into(), text(item.text_at("key")?)?));
+            let item = |item: &YamlNode| Some((item.text_at("path")?.into(), text(item.text_at("key")?)?));
             items.items().iter().filter_map(item).collect()
         }
     };

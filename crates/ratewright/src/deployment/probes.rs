@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use super::findings::Findings;
-use super::manifest_tree::ManifestNode;
 use super::manifests::Manifests;
 use super::workload::Workload;
 use crate::config::{Config, ListenerConfig};
+use crate::yaml_node::YamlNode;
 
 /// The default of Kubernetes for terminationGracePeriodSeconds.
 const GRACE: Duration = Duration::from_secs(30);
@@ -57,7 +57,7 @@ fn check_one(
     workload: &Workload<'_>,
     config: &Config,
     probe: &Probe,
-    written: &ManifestNode,
+    written: &YamlNode,
     findings: &mut Findings<'_>,
 ) {
     let Probe { name, path, why } = probe;
@@ -109,7 +109,7 @@ fn check_one(
 }
 
 /// Reports a probe with another protocol than the admin listener.
-fn check_scheme(label: &str, config: &Config, asked: &ManifestNode, findings: &mut Findings<'_>) {
+fn check_scheme(label: &str, config: &Config, asked: &YamlNode, findings: &mut Findings<'_>) {
     let at = asked.get("scheme").unwrap_or(asked);
     let tls =
         [&["listen", "admin", "tls"][..], &["listen", "tls"]].map(|section| config.settings_in(section));
@@ -130,7 +130,7 @@ fn check_scheme(label: &str, config: &Config, asked: &ManifestNode, findings: &m
 }
 
 /// Reports an admin listener that the kubelet cannot reach.
-fn check_reach(label: &str, admin: &ListenerConfig, at: &ManifestNode, findings: &mut Findings<'_>) {
+fn check_reach(label: &str, admin: &ListenerConfig, at: &YamlNode, findings: &mut Findings<'_>) {
     if !admin.is_exposed() {
         let (address, port) = (admin.address, admin.address.port());
         let problem = format!("listen.admin is {address}, reachable only inside the container");
@@ -169,13 +169,7 @@ pub(super) fn check_ports(
     }
 }
 
-fn check_port(
-    label: &str,
-    number: Option<u16>,
-    at: &ManifestNode,
-    config: &Config,
-    findings: &mut Findings<'_>,
-) {
+fn check_port(label: &str, number: Option<u16>, at: &YamlNode, config: &Config, findings: &mut Findings<'_>) {
     let text = at.text().unwrap_or_default();
     let mut listeners = config.open_listeners();
     match listeners.find(|(_, listener)| Some(listener.address.port()) == number) {
@@ -243,7 +237,7 @@ fn pre_stop(workload: &Workload<'_>) -> Duration {
     if let Some(seconds) = hook.number_at("sleep.seconds") {
         return Duration::from_secs(seconds);
     }
-    let words = hook.at("exec.command").map(ManifestNode::words).unwrap_or_default();
+    let words = hook.at("exec.command").map(YamlNode::words).unwrap_or_default();
     let words = words.iter().flat_map(|word| word.split(|c: char| c.is_whitespace() || ";&|".contains(c)));
     let words: Vec<_> = words.filter(|word| !word.is_empty()).collect();
     let sleeps = words.windows(2).filter(|pair| pair[0].rsplit('/').next() == Some("sleep"));

@@ -1,9 +1,9 @@
 //! A pod's references to ConfigMaps: a missing key prevents its containers from starting.
 
 use super::findings::Findings;
-use super::manifest_tree::ManifestNode;
 use super::manifests::Manifests;
 use super::workload::Workload;
+use crate::yaml_node::YamlNode;
 
 /// Reports references of a container to missing ConfigMaps and keys.
 pub(super) fn check(workload: &Workload<'_>, manifests: &Manifests, findings: &mut Findings<'_>) {
@@ -27,12 +27,7 @@ pub(super) fn check(workload: &Workload<'_>, manifests: &Manifests, findings: &m
 }
 
 /// Warns of a ConfigMap that is not among the manifests.
-fn check_map(
-    workload: &Workload<'_>,
-    map: &ManifestNode,
-    manifests: &Manifests,
-    findings: &mut Findings<'_>,
-) {
+fn check_map(workload: &Workload<'_>, map: &YamlNode, manifests: &Manifests, findings: &mut Findings<'_>) {
     let name = map.text_at("name").unwrap_or_default();
     if !is_optional(map) && manifests.named("ConfigMap", &workload.object.namespace, name).is_none() {
         let problem = format!("ConfigMap {name} is not among these manifests");
@@ -44,15 +39,15 @@ fn check_map(
 /// Reports a key that its ConfigMap does not have.
 fn check_key(
     workload: &Workload<'_>,
-    map: &ManifestNode,
-    item: &ManifestNode,
+    map: &YamlNode,
+    item: &YamlNode,
     manifests: &Manifests,
     findings: &mut Findings<'_>,
 ) {
     let (name, key) = (map.text_at("name").unwrap_or_default(), item.text_at("key").unwrap_or_default());
     let Some(object) = manifests.named("ConfigMap", &workload.object.namespace, name) else { return };
     let has = |section: &str| {
-        let entries = object.root.get(section).map(ManifestNode::entries).unwrap_or_default();
+        let entries = object.root.get(section).map(YamlNode::entries).unwrap_or_default();
         entries.iter().any(|(known, _)| known == key)
     };
     if !is_optional(map) && !has("data") && !has("binaryData") {
@@ -61,6 +56,7 @@ fn check_key(
     }
 }
 
-fn is_optional(reference: &ManifestNode) -> bool {
-    reference.text_at("optional") == Some("true")
+fn is_optional(reference: &YamlNode) -> bool {
+    // Kubernetes reads YAML 1.1.
+    matches!(reference.text_at("optional"), Some("true" | "yes" | "on" | "y"))
 }

@@ -5,10 +5,10 @@
 //! recommendations in the stabilization window it follows the smallest when it adds replicas, so a load must last that long.
 
 use super::findings::Findings;
-use super::manifest_tree::ManifestNode;
 use super::manifests::{ManifestObject, Manifests};
 use super::workload::Workload;
 use crate::config::{Config, StoreConfig};
+use crate::yaml_node::YamlNode;
 
 /// One, in millionths: integers compare exactly.
 pub(super) const ONE: u64 = 1_000_000;
@@ -89,14 +89,14 @@ impl<'a> Autoscaler<'a> {
     }
 
     /// The node under a path of its spec, or its nearest parent that exists.
-    pub(super) fn node(&self, path: &str) -> &'a ManifestNode {
+    pub(super) fn node(&self, path: &str) -> &'a YamlNode {
         let names: Vec<_> = ["spec"].into_iter().chain(path.split('.')).collect();
         let found = (1..=names.len()).rev().find_map(|n| self.object.root.at(&names.get(..n)?.join(".")));
         found.unwrap_or(&self.object.root)
     }
 
     /// The node of the CPU target.
-    pub(super) fn cpu_node(&self) -> &'a ManifestNode {
+    pub(super) fn cpu_node(&self) -> &'a YamlNode {
         let metrics = self.object.root.items_at("spec.metrics").iter();
         let mut targets = metrics.filter(|metric| cpu_target(metric).is_some());
         let target = targets.next().and_then(|metric| {
@@ -131,7 +131,7 @@ impl<'a> Autoscaler<'a> {
 }
 
 /// The CPU target of a metric, in percent.
-fn cpu_target(metric: &ManifestNode) -> Option<u64> {
+fn cpu_target(metric: &YamlNode) -> Option<u64> {
     let resource = metric.get("resource").or(metric.get("containerResource"))?;
     (resource.text_at("name") == Some("cpu")).then(|| resource.number_at("target.averageUtilization"))?
 }
@@ -256,7 +256,7 @@ pub(super) fn check_disruption(
             continue;
         }
         let of = |name: &str| budget.root.at(&format!("spec.{name}"));
-        let blocking = |node: &&ManifestNode, n_blocks: u64, percent: &str| {
+        let blocking = |node: &&YamlNode, n_blocks: u64, percent: &str| {
             let text = node.text().unwrap_or_default();
             text == percent || text.parse().is_ok_and(|n: u64| n == n_blocks)
         };

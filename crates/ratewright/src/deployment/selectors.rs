@@ -3,14 +3,14 @@
 use std::collections::HashMap;
 
 use super::findings::Findings;
-use super::manifest_tree::ManifestNode;
 use super::manifests::{ManifestObject, Manifests};
 use super::workload::KINDS;
+use crate::yaml_node::YamlNode;
 
 /// True if these labels include all labels of the selector. An empty selector selects everything.
-pub(super) fn has_all(labels: Option<&ManifestNode>, selector: &ManifestNode) -> bool {
-    let has = |(name, value): &(String, ManifestNode)| {
-        labels.and_then(|labels| labels.get(name)).and_then(ManifestNode::text) == value.text()
+pub(super) fn has_all(labels: Option<&YamlNode>, selector: &YamlNode) -> bool {
+    let has = |(name, value): &(String, YamlNode)| {
+        labels.and_then(|labels| labels.get(name)).and_then(YamlNode::text) == value.text()
     };
     selector.entries().iter().all(has)
 }
@@ -36,7 +36,7 @@ pub(super) fn check(manifests: &Manifests, findings: &mut Findings<'_>) {
 }
 
 /// The labels of all pods, indexed by namespace and each label.
-struct Pods<'a>(HashMap<[&'a str; 3], Vec<&'a ManifestNode>>);
+struct Pods<'a>(HashMap<[&'a str; 3], Vec<&'a YamlNode>>);
 
 impl<'a> Pods<'a> {
     fn of(manifests: &'a Manifests) -> Self {
@@ -55,7 +55,7 @@ impl<'a> Pods<'a> {
     }
 
     /// True if a Service selects a pod, or has an empty selector: its endpoints come from elsewhere.
-    fn has(&self, service: &ManifestObject, selector: &ManifestNode) -> bool {
+    fn has(&self, service: &ManifestObject, selector: &YamlNode) -> bool {
         let Some((name, value)) = selector.entries().first() else { return true };
         let label = [service.namespace.as_str(), name, value.text().unwrap_or_default()];
         let pods = self.0.get(&label).map(Vec::as_slice).unwrap_or_default();

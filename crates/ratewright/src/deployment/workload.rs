@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::manifest_tree::ManifestNode;
 use super::manifests::{ManifestObject, Manifests};
 use super::selectors::has_all;
 use crate::cli::{CONFIG, ServeArgs, SourceArgs, served_by};
+use crate::yaml_node::YamlNode;
 
 /// The kinds that create pods.
 pub(super) const KINDS: [&str; 3] = ["Deployment", "StatefulSet", "DaemonSet"];
@@ -18,8 +18,8 @@ const IMAGE_ARGS: [&str; 3] = ["serve", "-c", "/etc/ratewright"];
 pub(super) struct Workload<'a> {
     pub(super) object: &'a ManifestObject,
     /// The spec of its pods.
-    pub(super) pod: &'a ManifestNode,
-    pub(super) container: &'a ManifestNode,
+    pub(super) pod: &'a YamlNode,
+    pub(super) container: &'a YamlNode,
     /// True if another container of its pods runs Ratewright too.
     has_others: bool,
 }
@@ -86,7 +86,7 @@ impl<'a> Workload<'a> {
     }
 
     /// True if a label selector selects its pods. An empty one selects all pods.
-    pub(super) fn is_selected(&self, labels: Option<&ManifestNode>) -> bool {
+    pub(super) fn is_selected(&self, labels: Option<&YamlNode>) -> bool {
         let own = self.object.root.at("spec.template.metadata.labels");
         labels.is_some_and(|labels| has_all(own, labels))
     }
@@ -103,7 +103,7 @@ impl<'a> Workload<'a> {
 
     /// The policy file that the arguments name, or why the program would not serve.
     pub(super) fn location(&self, variables: &Variables) -> Result<PolicyFileLocation, String> {
-        let of = |name| self.container.get(name).map(ManifestNode::words).unwrap_or_default();
+        let of = |name| self.container.get(name).map(YamlNode::words).unwrap_or_default();
         let (command, args) = (of("command"), of("args"));
         let mut words = command.iter().skip(1).chain(&args).copied().collect::<Vec<_>>();
         if command.is_empty() && args.is_empty() {
@@ -124,7 +124,7 @@ impl<'a> Workload<'a> {
     }
 
     /// The node of its arguments.
-    pub(super) fn args_node(&self) -> &'a ManifestNode {
+    pub(super) fn args_node(&self) -> &'a YamlNode {
         self.container.get("args").or(self.container.get("command")).unwrap_or(self.container)
     }
 }
@@ -137,11 +137,11 @@ impl ManifestObject {
 }
 
 /// True if a container's image or command is Ratewright.
-fn runs_ratewright(container: &ManifestNode) -> bool {
+fn runs_ratewright(container: &YamlNode) -> bool {
     let image = container.text_at("image").unwrap_or_default();
     let image = image.rsplit('/').next().unwrap_or_default();
     let image = image.split([':', '@']).next().unwrap_or_default();
-    let command = container.get("command").map(ManifestNode::words).unwrap_or_default();
+    let command = container.get("command").map(YamlNode::words).unwrap_or_default();
     let program = command.first().and_then(|program| program.rsplit('/').next());
     program.unwrap_or(image) == "ratewright"
 }
@@ -217,7 +217,7 @@ impl Variables {
 }
 
 /// The value of a key of a ConfigMap among the manifests.
-fn in_config_map(from: &ManifestNode, namespace: &str, manifests: &Manifests) -> Option<Variable> {
+fn in_config_map(from: &YamlNode, namespace: &str, manifests: &Manifests) -> Option<Variable> {
     let reference = from.get("configMapKeyRef")?;
     let map = manifests.named("ConfigMap", namespace, reference.text_at("name")?)?;
     let value = map.root.get("data")?.get(reference.text_at("key")?)?.text()?;

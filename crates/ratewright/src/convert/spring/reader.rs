@@ -1,0 +1,349 @@
+//! Reads the values of Spring's properties: texts, numbers, durations and switches, and reports those that are invalid.
+
+use std::collections::BTreeSet;
+use std::num::NonZeroU32;
+
+use ratewright_core::Micros;
+use ratewright_core::quota::{Algorithm, Rate};
+
+use super::placeholders::{SpringText, converted, list_items};
+use super::properties::SpringProperty;
+use crate::config::{ConfigError, SourceFile};
+use crate::convert::policy_file_draft::PolicyFileDraft;
+
+/// What a variable without a default stands for, to check the file.
+pub(super) const A_NUMBER: &str = "1";
+pub(super) const A_DURATION: &str = "1s";
+pub(super) const A_NAME: &str = "stand-in";
+pub(super) const A_URL: &str = "http://stand-in.invalid:1";
+
+/// The properties, the policy file that is made of them, and what there is to report.
+pub(super) struct SpringReader<'a> {
+    pub(super) root: &'a SpringProperty,
+    pub(super) draft: PolicyFileDraft,
+    pub(super) errors: Vec<ConfigError>,
+    pub(super) warnings: Vec<ConfigError>,
+    pub(super) notes: Vec<String>,
+    files: &'a [SourceFile],
+    names: BTreeSet<String>,
+}
+
+/// A whole number as a policy file writes it, and its value if it has no unknown variable.
+#[derive(Clone, Debug)]
+pub(super) struct DraftNumber {
+    pub(super) text: String,
+    pub(super) value: Option<u32>,
+}
+
+/// A duration as a policy file writes it, and its value if it has no unknown variable.
+#[derive(Clone, Debug)]
+pub(super) struct DraftDuration {
+    pub(super) text: String,
+    pub(super) value: Option<Micros>,
+}
+
+impl<'a> SpringReader<'a> {
+    pub(super) fn new(root: &'a SpringProperty, files: &'a [SourceFile]) -> Self {
+        Self {
+            root,
+            draft: PolicyFileDraft::default(),
+            errors: Vec::new(),
+            warnings: Vec::new(),
+            notes: Vec::new(),
+            files,
+            names: BTreeSet::new(),
+        }
+    }
+
+    /// Reports an invalid value. Its line is shown if it contains nothing else: other values may be secrets.
+    pub(super) fn error(&mut self, property: &SpringProperty, problem: &str) {
+        let line = property.place.and_then(|place| {
+            let file = self.files.get(place.file)?;
+            file.text.lines().nth(usize::try_from(place.line).ok()?.checked_sub(1)?)
+        });
+        let is_alone = line.is_some_and(|line| !line.contains(['{', ',']) && line.matches(':').count() == 1);
+        let is_alone = is_alone && property.entries().is_empty();
+        self.errors.push(self.located(property, problem, !is_alone));
+    }
+
+    /// Reports a property that needs a look. Its line is not shown: it may contain a secret.
+    pub(super) fn warn(&mut self, property: &SpringProperty, problem: &str) {
+        self.warnings.push(self.located(property, problem, true));
+    }
+
+    fn located(&self, property: &SpringProperty, problem: &str, is_secret: bool) -> ConfigError {
+        let problem = ratewright_telemetry::escape_hidden(&format!("{}: {problem}", property.name));
+        ConfigError::at(self.files, property.place, problem, is_secret)
+    }
+
+    /// Reports a property that has no equivalent, and returns the comment for the policy file.
+    pub(super) fn not_converted(&mut self, property: &SpringProperty, advice: &str) -> String {
+        self.warn(property, &format!("not converted; {advice}"));
+        property.set_read();
+        let line = property.place.map(|place| format!(" (line {})", place.line)).unwrap_or_default();
+        format!("not converted: {}{line}; {advice}", property.name)
+    }
+
+    /// Reports all properties below this one that nothing has read, and returns the comments.
+    pub(super) fn leftovers(&mut self, property: &SpringProperty, advice: &str) -> Vec<String> {
+        property.unread().into_iter().map(|left| self.not_converted(left, advice)).collect()
+    }
+
+    /// The text of a property, with its placeholders converted. `stand_in` is what variables without a default stand for.
+    pub(super) fn text(&mut self, property: &SpringProperty, stand_in: &'static str) -> Option<SpringText> {
+        let text = converted(self.root, property.text()?.trim());
+        for name in &text.required {
+            self.draft.variables.insert(name.clone(), stand_in);
+        }
+        if !text.dropped.is_empty() {
+            let names = text.dropped.join(", ");
+            self.warn(property, &format!("a policy file cannot nest variables; it does not read {names}"));
+        }
+        Some(text)
+    }
+
+    /// The texts of a list, or of a text with commas.
+    pub(super) fn texts(&mut self, property: &SpringProperty, stand_in: &'static str) -> Vec<SpringText> {
+        let mut texts = Vec::new();
+        for item in property.items() {
+            texts.extend(self.text(item, stand_in));
+        }
+        let Some(text) = property.text() else { return texts };
+        for part in list_items(text) {
+            let text = converted(self.root, part);
+            text.required.iter().for_each(|name| _ = self.draft.variables.insert(name.clone(), stand_in));
+            texts.push(text);
+        }
+        texts
+    }
+
+    /// A switch. A variable counts as its default.
+    pub(super) fn is_true(&mut self, property: &SpringProperty) -> Option<bool> {
+        let text = self.text(property, "true")?;
+        match text.value.as_deref().map(str::to_ascii_lowercase).as_deref() {
+            Some("true" | "yes" | "on" | "1") => Some(true),
+            Some("false" | "no" | "off" | "0") => Some(false),
+            Some(_) | None => {
+                self.error(property, "this is neither true nor false; write one of them");
+                None
+            }
+        }
+    }
+
+    /// A whole number. One that is too large for Ratewright is lowered, never raised.
+    pub(super) fn number(&mut self, property: &SpringProperty) -> Option<DraftNumber> {
+        let Some(text) = self.text(property, A_NUMBER) else {
+            self.error(property, "a whole number is expected here");
+            return None;
+        };
+        let Some(value) = &text.value else {
+            return Some(DraftNumber { text: text.written, value: None });
+        };
+        let digits = value.replace('_', "");
+        let is_whole = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
+        if !is_whole {
+            self.error(
+                property,
+                &format!("{value:?} is not a whole number from 0 up; write one, such as 10"),
+            );
+            return None;
+        }
+        if let Ok(number) = digits.parse() {
+            let written = if text.has_variables() { text.written } else { digits };
+            return Some(DraftNumber { text: written, value: Some(number) });
+        }
+        self.warn(property, &format!("the largest number is {}; it is used instead", u32::MAX));
+        Some(DraftNumber::known(u32::MAX))
+    }
+
+    /// A number from 1 up.
+    pub(super) fn positive(&mut self, property: &SpringProperty) -> Option<DraftNumber> {
+        let number = self.number(property)?;
+        if number.value == Some(0) {
+            self.error(property, "0 would deny everything or refill nothing; use at least 1");
+            return None;
+        }
+        Some(number)
+    }
+
+    /// A duration as Spring writes it: `6s`, `1m`, `PT1M30S`; or a number, in the unit that the property's name ends with.
+    pub(super) fn duration(&mut self, property: &SpringProperty) -> Option<DraftDuration> {
+        self.duration_in(property, unit_of_name(&property.name))
+    }
+
+    /// A duration, of which a number has this unit.
+    pub(super) fn duration_in(
+        &mut self,
+        property: &SpringProperty,
+        unit: Option<&str>,
+    ) -> Option<DraftDuration> {
+        let Some(text) = self.text(property, A_DURATION) else {
+            self.error(property, "a duration is expected here, such as 6s");
+            return None;
+        };
+        let Some(value) = &text.value else {
+            let written = text.written + unit.unwrap_or_default();
+            if unit.is_some() {
+                text.required.iter().for_each(|name| _ = self.draft.variables.insert(name.clone(), A_NUMBER));
+            }
+            return Some(DraftDuration { text: written, value: None });
+        };
+        let is_bare = value.bytes().all(|b| b.is_ascii_digit());
+        if is_bare && unit.is_none() {
+            let advice = "it has no unit, and is read as seconds; Spring reads a Duration in milliseconds. Write 6s or 6ms";
+            self.warn(property, advice);
+        }
+        let unit = unit.unwrap_or("s");
+        let parsed = duration_of(&if is_bare { format!("{value}{unit}") } else { value.clone() });
+        let Some(micros) = parsed.filter(|micros| !micros.is_zero() && *micros <= Rate::WINDOW_MAX) else {
+            self.error(
+                property,
+                &format!("{value:?} is not a duration of up to 100 years; write for example 6s or 1m"),
+            );
+            return None;
+        };
+        let written = match (text.has_variables(), is_bare) {
+            (false, true) => format!("{value}{unit}"),
+            (false, false) => as_written(value).unwrap_or_else(|| duration_text(micros)),
+            (true, true) => text.written + unit,
+            (true, false) => text.written,
+        };
+        Some(DraftDuration { text: written, value: Some(micros) })
+    }
+
+    /// A name for a policy or route that no other has: letters, digits and `._-`.
+    pub(super) fn unique_name(&mut self, name: &str, kind: &str) -> String {
+        const LENGTH_MAX: usize = 56;
+        let letter = |c: char| {
+            if c.is_ascii_alphanumeric() || "._-".contains(c) { c.to_ascii_lowercase() } else { '-' }
+        };
+        let mut base: String = name.chars().take(LENGTH_MAX).map(letter).collect();
+        if base.is_empty() || Algorithm::NAMES.contains(&base.as_str()) {
+            base.push_str("-limit");
+        }
+        let mut name = base.clone();
+        let mut n = 1;
+        while !self.names.insert(format!("{kind}/{name}")) {
+            n += 1;
+            name = format!("{base}-{n}");
+        }
+        name
+    }
+}
+
+impl DraftNumber {
+    pub(super) fn known(value: u32) -> Self {
+        Self { text: value.to_string(), value: Some(value) }
+    }
+}
+
+impl DraftDuration {
+    pub(super) fn known(value: Micros) -> Self {
+        Self { text: duration_text(value), value: Some(value) }
+    }
+
+    pub(super) fn seconds(seconds: u64) -> Self {
+        Self::known(Micros::from_secs(seconds))
+    }
+}
+
+/// A duration in the largest unit that divides it.
+fn duration_text(micros: Micros) -> String {
+    // The rate's text has the unit of its window; a window of one unit has no number.
+    let rate = Rate::new(NonZeroU32::MIN, micros).map(|rate| rate.to_string()).unwrap_or_default();
+    let window = rate.trim_start_matches("1/");
+    if window.starts_with(|c: char| c.is_ascii_digit()) { window.to_owned() } else { format!("1{window}") }
+}
+
+/// A duration with the number that it was written with: `60s` stays `60s`, `1m` is `1min`. None for other forms.
+fn as_written(text: &str) -> Option<String> {
+    let end = text.find(|c: char| !c.is_ascii_digit())?;
+    let (count, unit) = text.split_at(end);
+    let unit = if unit == "m" { "min" } else { unit };
+    let is_plain = !count.is_empty() && ["ms", "s", "min", "h", "d"].contains(&unit);
+    is_plain.then(|| format!("{count}{unit}"))
+}
+
+/// The unit that a property's name ends with: `retry-after-seconds`.
+fn unit_of_name(name: &str) -> Option<&'static str> {
+    const UNITS: [(&str, &str); 10] = [
+        ("milliseconds", "ms"),
+        ("millis", "ms"),
+        ("ms", "ms"),
+        ("seconds", "s"),
+        ("secs", "s"),
+        ("sec", "s"),
+        ("minutes", "min"),
+        ("mins", "min"),
+        ("hours", "h"),
+        ("days", "d"),
+    ];
+    let last = name.rsplit('.').next().unwrap_or_default().to_ascii_lowercase();
+    UNITS.iter().find(|(ending, _)| last.ends_with(ending)).map(|(_, unit)| *unit)
+}
+
+/// A duration in Spring's simple form or in ISO 8601. Nanoseconds are rounded up: a longer period is stricter.
+fn duration_of(text: &str) -> Option<Micros> {
+    let text = text.trim().to_ascii_lowercase();
+    if let Some(count) = text.strip_suffix("ns") {
+        return count.trim().parse::<u64>().ok().map(|nanos| Micros::new(nanos.div_ceil(1_000)));
+    }
+    let Some(iso) = text.strip_prefix('p') else {
+        let has_number = text.starts_with(|c: char| c.is_ascii_digit());
+        return Micros::parse(&text).filter(|_| has_number);
+    };
+    let (days, time) = iso.split_once('t').unwrap_or((iso, ""));
+    let mut total = Micros::new(0);
+    for (part, units) in [(days, "d"), (time, "hms")] {
+        let mut rest = part;
+        while !rest.is_empty() {
+            let end = rest.find(|c: char| !c.is_ascii_digit())?;
+            let (count, after) = rest.split_at(end);
+            let unit = after.chars().next().filter(|unit| units.contains(*unit))?;
+            // In ISO 8601, `m` after the T is minutes, as it is in a policy file.
+            let length = Micros::parse(&format!("{count}{unit}")).filter(|_| !count.is_empty())?;
+            total = Micros::new(total.as_micros().saturating_add(length.as_micros()));
+            rest = after.strip_prefix(unit).unwrap_or_default();
+        }
+    }
+    Some(total)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_read_as_spring_reads_them() {
+        for (text, expected) in [
+            ("6s", Some("6s")),
+            ("1m", Some("1min")),
+            ("90s", Some("90s")),
+            ("PT1M30S", Some("90s")),
+            ("p1dt12h", Some("36h")),
+            ("500ms", Some("500ms")),
+            ("1500ns", Some("2us")),
+            ("24H", Some("1d")),
+            ("s", None),
+            ("P", Some("")),
+            ("PT", Some("")),
+            ("PT1", None),
+            ("PTM", None),
+            ("1.5s", None),
+            ("-1s", None),
+            ("", None),
+            ("1 fortnight", None),
+        ] {
+            let shown = duration_of(text)
+                .map(|micros| if micros.is_zero() { String::new() } else { duration_text(micros) });
+            assert_eq!(shown.as_deref(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_name_may_have_the_unit() {
+        assert_eq!(unit_of_name("a.retry-after-seconds"), Some("s"));
+        assert_eq!(unit_of_name("a.refillPeriodMillis"), Some("ms"));
+        assert_eq!(unit_of_name("a.window"), None);
+    }
+}

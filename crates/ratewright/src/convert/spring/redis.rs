@@ -1,0 +1,156 @@
+//! `spring.data.redis` as `store.redis`. A password in the file becomes a variable.
+
+use super::properties::SpringProperty;
+use super::reader::{A_NAME, A_NUMBER, A_URL, SpringReader};
+use crate::convert::policy_file_draft::{DraftLine, quoted, quoted_list};
+
+/// The variables that replace passwords.
+const PASSWORD: &str = "REDIS_PASSWORD";
+const SENTINEL_PASSWORD: &str = "REDIS_SENTINEL_PASSWORD";
+
+/// Converts the connection to Redis. `is_needed`: the limits are in Redis even if the file does not say where it is.
+pub(super) fn convert(reader: &mut SpringReader<'_>, is_needed: bool) {
+    let section = reader.root.first_of(&["spring.data.redis", "spring.redis"]);
+    let mut lines = Vec::new();
+    match section {
+        Some(section) => connection(reader, section, &mut lines),
+        None if is_needed => lines.push(setting("redis.url", &quoted("redis://localhost:6379"))),
+        None => {}
+    }
+    if is_needed && !reader.draft.section("store").sets("on_failure") {
+        let advice = "Spring Cloud Gateway lets every request pass while Redis is gone; on_failure: open does the same.";
+        lines.push(DraftLine::Comment(advice.to_owned()));
+        reader.draft.section("store").set("on_failure", "local");
+    }
+    // Settings of one section stand together: the connection goes before a prefix.
+    let store = reader.draft.section("store");
+    let (comments, settings): (Vec<_>, Vec<_>) =
+        lines.into_iter().partition(|line| matches!(line, DraftLine::Comment(_)));
+    let others = std::mem::take(&mut store.lines);
+    store.lines = comments.into_iter().chain(settings).chain(others).collect();
+}
+
+fn setting(name: &str, value: &str) -> DraftLine {
+    DraftLine::Setting(name.to_owned(), value.to_owned())
+}
+
+fn connection(reader: &mut SpringReader<'_>, section: &SpringProperty, lines: &mut Vec<DraftLine>) {
+    let ssl = section
+        .get("ssl")
+        .map(|ssl| ssl.get("enabled").unwrap_or(ssl))
+        .filter(|ssl| ssl.entries().is_empty());
+    let is_tls = ssl.and_then(|ssl| reader.is_true(ssl)).unwrap_or(false);
+    let scheme = if is_tls { "rediss" } else { "redis" };
+    let login = login(reader, section, PASSWORD);
+    let database = section.get("database").and_then(|property| reader.number(property));
+    let database =
+        database.filter(|number| number.value != Some(0)).map(|number| format!("/{}", number.text));
+    let database = database.unwrap_or_default();
+    if let Some(url) = section.get("url") {
+        let url = url_without_password(reader, url);
+        lines.extend(url.map(|url| setting("redis.url", &quoted(&url))));
+    } else if let Some(nodes) = section.get("cluster.nodes") {
+        let urls: Vec<_> = reader
+            .texts(nodes, A_NAME)
+            .iter()
+            .map(|node| format!("{scheme}://{login}{}", node.written))
+            .collect();
+        if urls.len() == 1 {
+            lines.push(setting("redis.cluster", "true"));
+        }
+        lines.push(setting("redis.url", &quoted_list(&urls)));
+    } else if let Some(sentinel) = section.get("sentinel") {
+        sentinels(reader, sentinel, lines);
+        if !login.is_empty() || !database.is_empty() {
+            lines.push(setting("redis.url", &quoted(&format!("{scheme}://{login}localhost{database}"))));
+        }
+    } else {
+        let host = section.get("host").and_then(|host| reader.text(host, A_NAME)).map(|host| host.written);
+        let host = host.filter(|host| !host.is_empty()).unwrap_or_else(|| "localhost".to_owned());
+        let host = if host.contains(':') && !host.contains(['$', '[']) { format!("[{host}]") } else { host };
+        let port = section.get("port").and_then(|port| reader.text(port, A_NUMBER)).map(|port| port.written);
+        let port = port.unwrap_or_else(|| "6379".to_owned());
+        lines.push(setting("redis.url", &quoted(&format!("{scheme}://{login}{host}:{port}{database}"))));
+    }
+    leftovers(reader, section, lines);
+}
+
+/// Reports what has no equivalent.
+fn leftovers(reader: &mut SpringReader<'_>, section: &SpringProperty, lines: &mut Vec<DraftLine>) {
+    for (name, advice) in [
+        ("timeout", "Ratewright waits store.redis.deadline, 5ms, for Redis; raise it if Redis is far away"),
+        ("connect-timeout", "Ratewright connects in the background"),
+        ("lettuce", "Ratewright needs no pool of connections"),
+        ("jedis", "Ratewright needs no pool of connections"),
+        ("ssl", "see store.redis.tls"),
+    ] {
+        let left = section.get(name).filter(|left| !left.unread().is_empty());
+        lines.extend(left.map(|left| DraftLine::Comment(reader.not_converted(left, advice))));
+    }
+    let others = reader.leftovers(section, "store.redis has no such setting");
+    lines.extend(others.into_iter().map(DraftLine::Comment));
+}
+
+fn sentinels(reader: &mut SpringReader<'_>, sentinel: &SpringProperty, lines: &mut Vec<DraftLine>) {
+    let login = login(reader, sentinel, SENTINEL_PASSWORD);
+    let master = sentinel.get("master").and_then(|master| reader.text(master, A_NAME));
+    let nodes = sentinel.get("nodes").map(|nodes| reader.texts(nodes, A_NAME)).unwrap_or_default();
+    let urls: Vec<_> = nodes.iter().map(|node| quoted(&format!("redis://{login}{}", node.written))).collect();
+    let master = quoted(&master.map(|master| master.written).unwrap_or_default());
+    lines.push(setting("redis.sentinel", &format!("{{ master: {master}, nodes: [{}] }}", urls.join(", "))));
+}
+
+/// The user and the password before a host: `user:${REDIS_PASSWORD}@`.
+fn login(reader: &mut SpringReader<'_>, section: &SpringProperty, variable: &'static str) -> String {
+    let user = section.get("username").and_then(|user| reader.text(user, A_NAME));
+    let user = user.map(|user| if user.has_variables() { user.written } else { encoded(&user.written) });
+    let password = section.get("password").and_then(|property| {
+        let text = reader.text(property, A_NAME)?;
+        (!text.written.is_empty()).then_some(text)
+    });
+    let password = password.map(|text| {
+        // A variable without a default, or with an empty one, shows nothing.
+        let is_variable = text.has_variables() && text.value.as_deref().unwrap_or_default().is_empty();
+        if is_variable { text.written } else { hidden(reader, section, variable) }
+    });
+    match (user.unwrap_or_default(), password) {
+        (user, None) if user.is_empty() => String::new(),
+        (user, password) => format!("{user}:{}@", password.unwrap_or_default()),
+    }
+}
+
+/// The variable that replaces a password.
+fn hidden(reader: &mut SpringReader<'_>, section: &SpringProperty, variable: &'static str) -> String {
+    reader.draft.variables.insert(variable.to_owned(), A_NAME);
+    let property = section.get("password").unwrap_or(section);
+    reader
+        .warn(property, &format!("a password does not belong in a file; set the variable {variable} to it"));
+    format!("${{{variable}}}")
+}
+
+/// A url of Redis. A literal password in it becomes a variable.
+fn url_without_password(reader: &mut SpringReader<'_>, property: &SpringProperty) -> Option<String> {
+    let text = reader.text(property, A_URL)?;
+    for name in &text.required {
+        reader.draft.variables.insert(name.clone(), "redis://stand-in.invalid");
+    }
+    let has_password = |url: &str| {
+        let authority = url.split_once("://").map(|(_, rest)| rest.split('/').next().unwrap_or_default());
+        authority
+            .and_then(|authority| authority.rsplit_once('@'))
+            .is_some_and(|(login, _)| login.contains(':'))
+    };
+    if !text.value.as_deref().is_some_and(has_password) {
+        return Some(text.written);
+    }
+    let url = text.value.unwrap_or_default();
+    let (scheme, rest) = url.split_once("://")?;
+    let (login, host) = rest.rsplit_once('@')?;
+    let user = login.split(':').next().unwrap_or_default();
+    let password = hidden(reader, property, PASSWORD);
+    Some(format!("{scheme}://{user}:{password}@{host}"))
+}
+
+fn encoded(text: &str) -> String {
+    percent_encoding::utf8_percent_encode(text, percent_encoding::NON_ALPHANUMERIC).to_string()
+}
