@@ -85,7 +85,7 @@ impl<'a> Reference<'a> {
         let title = if path.is_empty() { "The whole file".to_owned() } else { format!("`{path}`") };
         self.text.push_str(&format!("### {title}\n\n"));
         if let Some(description) = description(schema).filter(|_| !path.is_empty()) {
-            self.text.push_str(&format!("{description}\n\n"));
+            self.text.push_str(&format!("{}\n\n", wrapped(&description)));
         }
         self.text.push_str("| name | meaning |\n|---|---|\n");
         let inner: Vec<_> = properties
@@ -128,6 +128,21 @@ impl<'a> Reference<'a> {
         let same = |(other, _): &&(&Value, String)| std::ptr::eq(*other, section);
         self.sections.iter().find(same).map(|(_, path)| path.as_str())
     }
+}
+
+/// A text in lines of at most 120 characters.
+fn wrapped(text: &str) -> String {
+    let (mut lines, mut length) = (String::new(), 0);
+    for word in text.split_whitespace() {
+        let n = word.chars().count();
+        if length > 0 && length + 1 + n > 120 {
+            (lines, length) = (lines + "\n", 0);
+        } else if length > 0 {
+            (lines, length) = (lines + " ", length + 1);
+        }
+        (lines, length) = (lines + word, length + n);
+    }
+    lines
 }
 
 /// A setting as the documentation has it. Policies and routes have no names in its path.

@@ -408,7 +408,7 @@ fn long_lines(page: &str) -> Vec<usize> {
 
 fn may_be_long(line: &str) -> bool {
     let link = line.trim_start_matches(['-', '*', '!', ' ']);
-    let is_link = link.starts_with('[') && link.ends_with(')') && link.matches("](").count() == 1;
+    let is_link = link.starts_with('[') && link.ends_with([')', '.', ',']) && link.matches("](").count() == 1;
     is_link || line.starts_with(['|', '<', '#'])
 }
 
