@@ -56,8 +56,9 @@ publishable: ## the same, each crate built from nothing but its package
 docs: ## the book, in target/book; fails if a link is broken
 	cargo run --quiet --package ratewright-book
 
-plots: ## the figures of docs/concepts, drawn by the engine
+plots: ## the figures of docs/concepts and docs/guides/clients.md, drawn by the engine
 	cargo run --quiet --package ratewright-book -- plots
+	UPDATE_DOCS=1 cargo test --quiet --package ratewright-client --test it herd
 
 rustdoc: ## the libraries' documentation, without warnings
 	RUSTDOCFLAGS="--deny warnings" cargo doc --workspace --no-deps --document-private-items --quiet

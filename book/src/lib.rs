@@ -33,6 +33,20 @@ pub fn build(root: &Path, folder: &Path) -> anyhow::Result<Vec<String>> {
     Ok(problems)
 }
 
+/// The relative links of a page outside of the book that lead to no file.
+pub fn dead_links(root: &Path, page: &Path) -> anyhow::Result<Vec<String>> {
+    let folder = root.join(page.parent().unwrap_or(Path::new("")));
+    let mut dead = Vec::new();
+    page::with_links(&std::fs::read_to_string(root.join(page))?, |destination| {
+        let path = destination.split('#').next().unwrap_or_default();
+        if !folder.join(path).exists() {
+            dead.push(format!("{}: {destination} leads nowhere", page.display()));
+        }
+        Ok(destination.to_owned())
+    })?;
+    Ok(dead)
+}
+
 /// The Rust code on the pages is compiled as doctests.
 #[cfg(doctest)]
 mod pages {

@@ -10,7 +10,7 @@ pub(crate) fn with_links(
     text: &str,
     mut destination: impl FnMut(&str) -> anyhow::Result<String>,
 ) -> anyhow::Result<String> {
-    let (mut made, mut copied) = (String::new(), 0);
+    let mut changes = Vec::new();
     for (event, range) in new_cmark_parser(text, &MarkdownOptions::default()).into_offset_iter() {
         let Event::Start(Tag::Link { dest_url, .. } | Tag::Image { dest_url, .. }) = event else { continue };
         if !is_relative(&dest_url) {
@@ -21,9 +21,15 @@ pub(crate) fn with_links(
             .rsplit_once(&format!("]({dest_url}"))
             .ok_or_else(|| anyhow::anyhow!("write this link as [text](destination): {written}"))?;
         let start = range.start + before.len() + "](".len();
+        changes.push((start, dest_url.len(), destination(&dest_url)?));
+    }
+    // An image in a link comes after the link, but stands before its destination.
+    changes.sort();
+    let (mut made, mut copied) = (String::new(), 0);
+    for (start, length, destination) in changes {
         made += text.get(copied..start).unwrap_or_default();
-        made += &destination(&dest_url)?;
-        copied = start + dest_url.len();
+        made += &destination;
+        copied = start + length;
     }
     made += text.get(copied..).unwrap_or_default();
     Ok(made)
@@ -77,6 +83,13 @@ mod tests {
         let text = "[a.md](a.md#x) `[b](b.md)` ![c](c.svg) [d](https://d.example) [e](#e)\n\n```md\n[f](f.md)\n```\n";
         let made = with_links(text, |destination| Ok(format!("new/{destination}"))).unwrap();
         assert_eq!(made, text.replace("](a.md", "](new/a.md").replace("(c.svg", "(new/c.svg"));
+    }
+
+    #[test]
+    fn an_image_in_a_link_has_both_destinations_replaced() {
+        let made =
+            with_links("[![a](a.svg)](b.md) c", |destination| Ok(format!("new/{destination}"))).unwrap();
+        assert_eq!(made, "[![a](new/a.svg)](new/b.md) c");
     }
 
     #[test]

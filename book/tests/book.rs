@@ -9,14 +9,28 @@ fn the_book_builds_without_warnings_and_without_broken_links() {
     let book = folder.path().join("book");
     assert_eq!(ratewright_book::build(root, &book).unwrap(), Vec::<String>::new());
     let page = std::fs::read_to_string(book.join("index.html")).unwrap();
-    assert!(
-        page.contains("id=\"mdbook-searchbar\"") || page.contains("id=\"searchbar\""),
-        "the book has a search bar"
-    );
-    let has_index = std::fs::read_dir(&book)
-        .unwrap()
-        .any(|entry| entry.unwrap().file_name().to_str().is_some_and(|name| name.starts_with("searchindex")));
-    assert!(has_index, "the book has no index to search in");
+    assert!(page.contains("id=\"mdbook-searchbar\""), "the book has a search bar");
+    let mut files = std::fs::read_dir(&book).unwrap().map(|entry| entry.unwrap().path());
+    let index = files.find(|path| path.file_name().unwrap().to_string_lossy().starts_with("searchindex"));
+    let index = std::fs::read_to_string(index.expect("the book has an index to search in")).unwrap();
+    for page in ["guides/tiers.html", "reference/log-lines.html", "repository/ARCHITECTURE.html"] {
+        assert!(index.contains(page), "the search does not find {page}");
+    }
+}
+
+/// The READMEs that are not pages of the book.
+#[test]
+fn the_links_of_the_readmes_lead_to_files() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let crates = std::fs::read_dir(root.join("crates")).unwrap();
+    let crates = crates.map(|entry| entry.unwrap().path().join("README.md")).filter(|readme| readme.exists());
+    let mut n_pages = 0;
+    for page in crates.chain([root.join("README.md")]) {
+        let dead = ratewright_book::dead_links(root, page.strip_prefix(root).unwrap()).unwrap();
+        assert_eq!(dead, Vec::<String>::new());
+        n_pages += 1;
+    }
+    assert!(n_pages > 10, "{n_pages} pages");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The sections and settings of the policy file. Values are still text; only unknown names are rejected.
 //!
 //! A field's comment is its documentation: `ratewright schema` passes it to editors, and the reference in
-//! docs/guides/policy-file.md is generated from it.
+//! docs/reference/configuration.md is generated from it.
 
 mod cors;
 mod envoy;

@@ -1,4 +1,4 @@
-//! The schema for editors and the reference for docs/guides/policy-file.md, both generated from the types in `file.rs`.
+//! The schema for editors and the reference for docs/reference/configuration.md, both generated from the types in `file.rs`.
 
 use schemars::generate::SchemaSettings;
 use serde_json::Value;

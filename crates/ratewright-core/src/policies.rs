@@ -428,8 +428,7 @@ impl Policies {
             let id = LimitId { policy: index, limit: u32::try_from(n).unwrap_or(u32::MAX), mode, reading };
             let key = Key::read(limit.name(), query.attributes, reading)?;
             let (quota, on_failure, patience) = (limit.quota(), policy.on_failure(), query.patience);
-            let is_further = charges.last().is_some_and(|before| before.limit.policy == index);
-            let act = if is_further { act.of_further_quota() } else { act };
+            let act = if !SEVERAL && n > first { act.of_further_quota() } else { act };
             let charge = Charge { limit: id, key, quota, act, patience, on_failure };
             if SEVERAL { ambiguous_queries::merge(charges, charge) } else { charges.push(charge) }
         }

@@ -11,7 +11,7 @@
 use smallvec::SmallVec;
 
 use super::{Policies, Refused};
-use crate::charge::{Charge, Charges};
+use crate::charge::{Act, Charge, Charges};
 use crate::policy::Mode;
 use crate::query::{Attribute, AttributeName, Query, Select};
 
@@ -35,7 +35,22 @@ impl Policies {
             let seen = Query { select: Select::Covering(&[]), attributes: &attributes, ..*query };
             refused = refused.or(self.select_covering::<true>(names, &seen, query, charges));
         }
+        join_readings(charges);
         refused
+    }
+}
+
+/// Lets the charges of all readings under one policy in shadow mode spend together, as they would if it were enforced.
+fn join_readings(charges: &mut Charges<'_>) {
+    if !charges.iter().any(|charge| matches!(charge.act, Act::Try(_))) {
+        return;
+    }
+    charges.sort_by_key(|charge| charge.limit.policy);
+    let mut before = None;
+    for charge in charges.iter_mut() {
+        if before.replace(charge.limit.policy) == Some(charge.limit.policy) {
+            charge.act = charge.act.of_further_quota();
+        }
     }
 }
 

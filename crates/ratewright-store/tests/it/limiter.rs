@@ -285,3 +285,24 @@ fn shadow_policies_spend_independently_of_each_other() {
         .collect();
     assert_eq!(remaining, [[0, 2], [0, 1], [0, 0]]);
 }
+
+/// A request with two values of a cookie is charged to both under an enforced policy, or to none; so it is in shadow mode.
+#[test]
+fn a_shadow_policy_spends_under_all_readings_of_a_request_or_none() {
+    let cookie = |value| Attribute { name: AttributeName::Cookie("sid"), value };
+    let (a, both, b) = ([cookie("a")], [cookie("a"), cookie("b")], [cookie("b")]);
+    let remaining_of_b = |mode| {
+        let by_cookie =
+            |name: &str, quota| Policy::new(name, quota).unwrap().by(&[AttributeName::Cookie("sid")]);
+        let shadow = by_cookie("sid", Quota::per_hour(1)).with_mode(mode);
+        let (limiter, _) = limiter([shadow, by_cookie("other", Quota::per_hour(10))]);
+        let select = Select::CoveringReadings(&[]);
+        let decide = |attributes, ask| ready(limiter.decide(&Query { attributes, select, ask, ..query(1) }));
+        assert_eq!(decide(&a[..], query(1).ask).verdict(), Verdict::Allow);
+        decide(&both, query(1).ask);
+        let looked = decide(&b, Ask::Look(0));
+        looked.standings().map(|(_, _, standing)| standing.remaining).collect::<Vec<_>>()
+    };
+    assert_eq!(remaining_of_b(Mode::Enforce), [1, 10], "denied: nothing is charged");
+    assert_eq!(remaining_of_b(Mode::Shadow), [1, 9], "it would be denied; the other policy is charged");
+}

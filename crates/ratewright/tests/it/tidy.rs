@@ -15,7 +15,7 @@ const ARROWS: [(&str, &[&str]); 18] = [
     ("ratewright-telemetry", &["ratewright-core"]),
     ("ratewright-store", &["ratewright-core", "ratewright-lab", "ratewright-store", "ratewright-telemetry"]),
     ("ratewright-http", &["ratewright-core", "ratewright-telemetry"]),
-    ("ratewright-client", &["ratewright-http", "ratewright-lab"]),
+    ("ratewright-client", &["ratewright-core", "ratewright-http", "ratewright-lab", "ratewright-store"]),
     (
         "ratewright-config",
         &[

@@ -1,39 +1,62 @@
-//! A server with one limit, 10 ms away, which tells clients how long to wait as Ratewright does.
+//! A server with one limit of the engine's, 10 ms away, which sends the headers that Ratewright sends.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::time::Duration;
 
 use http::Response;
+use ratewright_core::quota::{Algorithm, WindowStart};
+use ratewright_core::{ManualClock, Quota, Timestamp};
+use ratewright_store::KeyedLimiter;
 use tokio::time::{Instant, sleep};
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Limit {
     /// A token bucket, so many units a second.
-    Bucket { rate: u64, burst: u64 },
+    Bucket { rate: u32, burst: u32 },
     /// A fixed window.
-    Window { units: u64, seconds: u64 },
+    Window { units: u32, seconds: u32 },
 }
 
 pub(crate) struct Server {
-    limit: Limit,
+    limiter: KeyedLimiter<ManualClock>,
+    clock: ManualClock,
+    /// The header that describes the limit.
+    policy: String,
     start: Instant,
     random: RefCell<fastrand::Rng>,
-    /// The bucket will be full at this time, in microseconds.
-    full_at: Cell<u64>,
-    /// The window's number, and what was spent in it.
-    window: Cell<(u64, u64)>,
     /// Calls in each tenth of a second.
     tenths: RefCell<Vec<usize>>,
 }
 
+impl Limit {
+    fn quota(self) -> Quota {
+        match self {
+            Self::Bucket { rate, burst } => Quota::per_second(rate).burst(burst),
+            Self::Window { units, seconds } => {
+                let rate = format!("{units}/{seconds}s").parse().unwrap();
+                Quota::new(Algorithm::FixedWindow(WindowStart::Epoch), rate).unwrap()
+            }
+        }
+    }
+
+    /// Its `RateLimit-Policy`.
+    fn policy(self) -> String {
+        match self {
+            Self::Bucket { rate, burst } => format!("\"herd\";q={burst};w={}", burst.div_ceil(rate)),
+            Self::Window { units, seconds } => format!("\"herd\";q={units};w={seconds}"),
+        }
+    }
+}
+
 impl Server {
     pub(crate) fn new(limit: Limit, seed: u64) -> Self {
+        let clock = ManualClock::default();
         Self {
-            limit,
+            limiter: KeyedLimiter::new(limit.quota(), clock.clone(), 1),
+            clock,
+            policy: limit.policy(),
             start: Instant::now(),
             random: RefCell::new(fastrand::Rng::with_seed(seed)),
-            full_at: Cell::new(0),
-            window: Cell::new((0, 0)),
             tenths: RefCell::new(Vec::new()),
         }
     }
@@ -63,32 +86,16 @@ impl Server {
             tenths.resize(tenth + 1, 0);
         }
         tenths[tenth] += 1;
-        let (wait, policy) = match self.limit {
-            Limit::Bucket { rate, burst } => {
-                let unit = 1_000_000 / rate;
-                let full_at = self.full_at.get().max(now) + unit;
-                let wait = full_at.saturating_sub(now + burst * unit);
-                if wait == 0 {
-                    self.full_at.set(full_at);
-                }
-                (wait, format!("\"herd\";q={burst};w={}", (burst * unit).div_ceil(1_000_000)))
+        self.clock.set(Timestamp::from_micros(now));
+        let response = Response::builder().header("ratelimit-policy", &self.policy);
+        let response = match self.limiter.check("herd") {
+            Ok(_) => response.header("ratelimit", "\"herd\";r=1;t=1"),
+            Err(denied) => {
+                let wait = denied.retry_after.unwrap();
+                let seconds = wait.as_micros().div_ceil(1_000_000).to_string();
+                let limit = format!("\"herd\";r=0;t={seconds}");
+                response.status(429).header("ratelimit", limit).header("retry-after", seconds)
             }
-            Limit::Window { units, seconds } => {
-                let length = seconds * 1_000_000;
-                let (number, spent) = self.window.get();
-                let spent = if number == now / length { spent } else { 0 };
-                let is_free = spent < units;
-                self.window.set((now / length, spent + u64::from(is_free)));
-                (if is_free { 0 } else { length - now % length }, format!("\"herd\";q={units};w={seconds}"))
-            }
-        };
-        let seconds = wait.div_ceil(1_000_000).to_string();
-        let response = Response::builder().header("ratelimit-policy", policy);
-        let response = if wait == 0 {
-            response.header("ratelimit", "\"herd\";r=1;t=1")
-        } else {
-            let limit = format!("\"herd\";r=0;t={seconds}");
-            response.status(429).header("ratelimit", limit).header("retry-after", seconds)
         };
         response.body(String::new()).unwrap()
     }

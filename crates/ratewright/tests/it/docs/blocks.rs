@@ -24,7 +24,7 @@ use super::replayed::{ELSEWHERE, is_replayed};
 use crate::packages::{root, text_of};
 
 /// Blocks with a test of their own: the page, how the block begins after its backticks, and the test.
-const SPECIAL: [(&str, &str, &str); 23] = [
+const SPECIAL: [(&str, &str, &str); 24] = [
     ("clients/typescript/README.md", "js", "the code on the pages passes the type checker"),
     ("clients/typescript/README.md", "ts", "the code on the pages passes the type checker"),
     ("docs/guides/clients.md", "ts", "the code on the pages passes the type checker"),
@@ -40,6 +40,7 @@ const SPECIAL: [(&str, &str, &str); 23] = [
     ("docs/guides/proxies.md", "nginx", "nginx_denies_with_429_and_fails_closed"),
     ("docs/guides/proxies.md", "yaml # envoy.yaml", "envoy_denies_with_429_and_fails_open"),
     ("docs/guides/proxies.md", "yaml # dynamic configuration", "the_policy_file_on_the_page_is_valid"),
+    ("docs/guides/redis.md", "acl", "the_acl_user_of_the_page_on_redis_has_all_rights_that_ratewright_needs"),
     ("docs/guides/rest.md", "java Limits.java", "the_client_in_java_asks_and_fails_open"),
     ("docs/guides/rest.md", "kotlin Limits.kt", "the_client_in_kotlin_asks_and_fails_open"),
     ("docs/guides/rest.md", "js limits.mjs", "the_client_in_node_asks_and_fails_open"),
@@ -168,14 +169,13 @@ fn exists(test: &str) -> bool {
 
 /// True if the documentation of a crate has the page in it, whose Rust blocks then are doctests.
 fn is_included(page: &str) -> bool {
-    let mut git = Command::new("git");
-    git.args(["grep", "--untracked", "-h", "include_str!", "--", "crates/*/src/*.rs", "book/src/*.rs"]);
-    let sources = git.current_dir(root()).output().unwrap();
-    let name = match page.strip_prefix("crates/") {
-        Some(rest) => rest.split_once('/').map_or(rest, |(_, name)| name),
-        None => page,
-    };
-    String::from_utf8(sources.stdout).unwrap().lines().any(|line| line.contains(&format!("/{name}\"")))
+    match page.strip_prefix("crates/").and_then(|rest| rest.split_once('/')) {
+        Some((crate_name, name)) => {
+            let source = text_of(&format!("crates/{crate_name}/src/lib.rs"));
+            source.contains(&format!("include_str!(\"../{name}\")"))
+        }
+        None => text_of("book/src/lib.rs").contains(&format!("include_str!(\"../../{page}\")")),
+    }
 }
 
 #[test]
@@ -196,6 +196,21 @@ fn every_block_of_every_page_is_run_or_checked() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// The tests of forward authentication run the recipe of the guide; the page to start from has the same one, on another port.
+#[test]
+fn the_first_page_on_proxies_has_the_recipe_of_the_guide() {
+    let [start, guide] = ["docs/start/proxy.md", "docs/guides/proxies.md"].map(text_of);
+    let nginx = |page: &str| {
+        let block = blocks(page).into_iter().find(|block| block.language == "nginx").unwrap();
+        block.text.to_owned()
+    };
+    let lines = |text: &str| -> Vec<String> {
+        let code = text.lines().map(|line| line.split('#').next().unwrap_or_default().trim().to_owned());
+        code.filter(|line| !line.is_empty() && !line.starts_with("listen ")).collect()
+    };
+    assert_eq!(lines(&nginx(&start)), lines(&nginx(&guide)));
 }
 
 #[test]

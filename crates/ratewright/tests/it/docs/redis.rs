@@ -51,3 +51,40 @@ fn masked(line: &str) -> String {
     let words = line.split(' ').take(n_words).map(|word| if is_time(word) { "TIME" } else { word });
     words.collect::<Vec<_>>().join(" ")
 }
+
+/// The ACL user on the page can run every command that Ratewright sends.
+#[test]
+fn the_acl_user_of_the_page_on_redis_has_all_rights_that_ratewright_needs() {
+    let page = page("guides/redis.md");
+    let (_, block) = page.split_once("```acl\n").unwrap();
+    let lines = block.split("\n```").next().unwrap().lines();
+    let users: Vec<&str> = lines.flat_map(|line| line.split(' ')).collect();
+    let admin = "user admin on nopass ~* +@all".split(' ');
+    let options: Vec<_> =
+        users.into_iter().chain(admin).map(|word| if word == "user" { "--user" } else { word }).collect();
+    let server = Redis::start_with(&options);
+    let url = format!("redis://limiter:secret@127.0.0.1:{}", server.port());
+    let ratewright = Ratewright::start(&format!(
+        "store: {{redis: {{url: '{url}', deadline: 10s}}, local: {{share: auto}}}}\n\
+         policies: [{{name: a, by: user, quota: [{{rate: 5/h}}, {{name: log, algorithm: sliding_window, rate: 5/h}}]}}]"
+    ));
+    ratewright.wait_for_redis();
+    for algorithm in
+        ["TOKEN_BUCKET", "LEAKY_BUCKET", "SLIDING_WINDOW", "SLIDING_WINDOW_COUNTER", "FIXED_WINDOW"]
+    {
+        for _ in 0..2 {
+            let checked = ratewright.get(&format!("check?key=c&algorithm={algorithm}")).json();
+            assert_eq!(checked["basis"], "shared", "{algorithm}: {checked}");
+        }
+    }
+    let request = r#"{"attributes": {"user": "anna"}, "receipt": true}"#;
+    let receipt = ratewright.post("/api/v1/decide", &[], request).json()["receipt"].clone();
+    let refund = serde_json::json!({ "receipt": receipt }).to_string();
+    assert_eq!(ratewright.post("/api/v1/refund", &[], &refund).json()["refunded"], 2);
+    assert_eq!(ratewright.ask("DELETE", "/api/v1/rate-limit/reset?key=c").status, 200);
+    assert_eq!(
+        server.cli(&["--user", "admin", "--no-auth-warning", "-a", "any", "ACL", "LOG"]),
+        "",
+        "Redis denied a command"
+    );
+}
