@@ -14,7 +14,9 @@
 //! - Passwords are not printed.
 
 mod client_keys;
+mod exemptions;
 mod limits;
+mod logins;
 mod path_regex;
 mod placeholders;
 mod predicates;
@@ -26,6 +28,7 @@ mod reader;
 mod redis;
 mod routes;
 mod starter;
+mod switches;
 
 use crate::config::{ConfigError, SourceFile};
 use crate::convert::Conversion;
@@ -34,6 +37,7 @@ use crate::yaml_node;
 use profiles::ProfiledDocument;
 use properties::{SpringProperty, TooDeep};
 use reader::SpringReader;
+use switches::SwitchedSection;
 
 /// Converts files, of which later ones override earlier ones, with one of their profiles.
 ///
@@ -52,17 +56,16 @@ pub(super) fn convert(files: &[SourceFile], profile: Option<&str>) -> Result<Con
     let sections = limits::convert(&mut reader);
     let has_routes = routes::convert(&mut reader);
     let has_starter = starter::convert(&mut reader);
-    let has_settings = sections > 0 && !reader.draft.is_empty();
+    let has_switch = reader.switched.iter().any(SwitchedSection::is_explicit);
+    let has_settings = sections > 0 && (!reader.draft.is_empty() || has_switch || reader.exempted.is_some());
     if !has_settings && !has_routes && !has_starter && reader.errors.is_empty() {
-        return Err(vec![nothing_found(files)]);
+        // What was found, but cannot be converted, comes first.
+        reader.warnings.push(nothing_found(files));
+        return Err(reader.warnings);
     }
     let has_limits = reader.draft.has_items("policies");
-    if has_limits && (has_routes || has_starter) && !reader.draft.has_settings("exempt") {
-        let exempt = reader.draft.section("exempt");
-        exempt.comment("Spring limits every request. Without this section, /health, /static/** and others would be exempt.");
-        exempt.set("paths", "[]");
-        exempt.set("methods", "[]");
-    }
+    reader.write_exemptions(has_limits && (has_routes || has_starter));
+    reader.apply_switches();
     if has_limits {
         hints(&mut reader, has_routes);
     }
@@ -107,11 +110,13 @@ fn finish(mut reader: SpringReader<'_>, files: &[SourceFile]) -> Result<Conversi
         reader.notes.push(format!("set these variables before `ratewright check`: {}", names.join(", ")));
     }
     let names: Vec<_> = files.iter().map(|file| file.path.display().to_string()).collect();
+    let pending = reader.assumed();
     let head = &mut reader.draft.head;
     head.push(format!(
         "Converted from {} by `ratewright convert spring`. Look for \"not converted\" and \"assumed\".",
         names.join(" and ")
     ));
+    head.extend(pending);
     let text = reader.draft.render();
     reader.warnings.sort_by_key(ConfigError::order);
     Ok(Conversion { text, warnings: reader.warnings, notes: reader.notes })
@@ -146,7 +151,7 @@ fn properties(
     if let Some(profile) = profile.filter(|_| !is_profile_known) {
         let problem = format!("no document has spring.config.activate.on-profile: {profile}; check the name");
         let path = files.first().map(|file| file.path.clone()).unwrap_or_default();
-        return Err(vec![ConfigError::of_file(path, problem)]);
+        return Err(vec![ConfigError::of_file(path, ratewright_telemetry::escape_hidden(&problem))]);
     }
     others.dedup();
     let note = |name: String| {

@@ -1,21 +1,30 @@
 //! Reads the values of Spring's properties: texts, numbers, durations and switches, and reports those that are invalid.
 
-use std::collections::BTreeSet;
+use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
 use ratewright_core::Micros;
 use ratewright_core::quota::{Algorithm, Rate};
 
+use super::exemptions::Exemptions;
 use super::placeholders::{SpringText, converted, list_items};
 use super::properties::SpringProperty;
+use super::switches::SwitchedSection;
 use crate::config::{ConfigError, SourceFile};
 use crate::convert::policy_file_draft::PolicyFileDraft;
+
+/// The placeholders in all values together. Properties may refer to each other, so that few bytes expand to many.
+const EXPANSIONS_MAX: usize = 100_000;
 
 /// What a variable without a default stands for, to check the file.
 pub(super) const A_NUMBER: &str = "1";
 pub(super) const A_DURATION: &str = "1s";
 pub(super) const A_NAME: &str = "stand-in";
 pub(super) const A_URL: &str = "http://stand-in.invalid:1";
+
+/// The problem of a number such as 010.
+const OCTAL: &str = "a number with a leading zero is ambiguous: Spring reads 010 as 8, other programs read 10. Write it without the zero";
 
 /// The properties, the policy file that is made of them, and what there is to report.
 pub(super) struct SpringReader<'a> {
@@ -24,8 +33,16 @@ pub(super) struct SpringReader<'a> {
     pub(super) errors: Vec<ConfigError>,
     pub(super) warnings: Vec<ConfigError>,
     pub(super) notes: Vec<String>,
+    /// Comments on what was assumed, for the next policy.
+    pub(super) pending: Vec<String>,
+    /// Requests that are never limited, if the file names them.
+    pub(super) exempted: Option<Exemptions<'a>>,
+    /// The sections that were converted.
+    pub(super) switched: Vec<SwitchedSection<'a>>,
     files: &'a [SourceFile],
-    names: BTreeSet<String>,
+    /// Names, and how often each was used.
+    names: BTreeMap<String, usize>,
+    expansions_left: Cell<usize>,
 }
 
 /// A whole number as a policy file writes it, and its value if it has no unknown variable.
@@ -50,8 +67,12 @@ impl<'a> SpringReader<'a> {
             errors: Vec::new(),
             warnings: Vec::new(),
             notes: Vec::new(),
+            pending: Vec::new(),
+            exempted: None,
+            switched: Vec::new(),
             files,
-            names: BTreeSet::new(),
+            names: BTreeMap::new(),
+            expansions_left: Cell::new(EXPANSIONS_MAX),
         }
     }
 
@@ -91,7 +112,16 @@ impl<'a> SpringReader<'a> {
 
     /// The text of a property, with its placeholders converted. `stand_in` is what variables without a default stand for.
     pub(super) fn text(&mut self, property: &SpringProperty, stand_in: &'static str) -> Option<SpringText> {
-        let text = converted(self.root, property.text()?.trim());
+        let text = property.text()?.trim();
+        if let Some(other) = property.written_again.take() {
+            let line = property.place.map_or(0, |place| place.line);
+            let problem = format!(
+                "written twice, in lines {} and {line}; spellings do not matter. Keep one",
+                other.line
+            );
+            self.error(property, &problem);
+        }
+        let text = self.converted(text);
         for name in &text.required {
             self.draft.variables.insert(name.clone(), stand_in);
         }
@@ -102,6 +132,17 @@ impl<'a> SpringReader<'a> {
         Some(text)
     }
 
+    /// Converts the placeholders of a text.
+    pub(super) fn converted(&mut self, text: &str) -> SpringText {
+        let text = converted(self.root, text, &self.expansions_left);
+        if self.expansions_left.get() == 0 && self.errors.is_empty() {
+            let problem =
+                format!("more than {EXPANSIONS_MAX} placeholders; do properties refer to each other?");
+            self.errors.push(ConfigError::at(self.files, None, problem, true));
+        }
+        text
+    }
+
     /// The texts of a list, or of a text with commas.
     pub(super) fn texts(&mut self, property: &SpringProperty, stand_in: &'static str) -> Vec<SpringText> {
         let mut texts = Vec::new();
@@ -110,24 +151,11 @@ impl<'a> SpringReader<'a> {
         }
         let Some(text) = property.text() else { return texts };
         for part in list_items(text) {
-            let text = converted(self.root, part);
+            let text = self.converted(part);
             text.required.iter().for_each(|name| _ = self.draft.variables.insert(name.clone(), stand_in));
             texts.push(text);
         }
         texts
-    }
-
-    /// A switch. A variable counts as its default.
-    pub(super) fn is_true(&mut self, property: &SpringProperty) -> Option<bool> {
-        let text = self.text(property, "true")?;
-        match text.value.as_deref().map(str::to_ascii_lowercase).as_deref() {
-            Some("true" | "yes" | "on" | "1") => Some(true),
-            Some("false" | "no" | "off" | "0") => Some(false),
-            Some(_) | None => {
-                self.error(property, "this is neither true nor false; write one of them");
-                None
-            }
-        }
     }
 
     /// A whole number. One that is too large for Ratewright is lowered, never raised.
@@ -139,6 +167,10 @@ impl<'a> SpringReader<'a> {
         let Some(value) = &text.value else {
             return Some(DraftNumber { text: text.written, value: None });
         };
+        if self.is_octal(property) {
+            self.error(property, OCTAL);
+            return None;
+        }
         let digits = value.replace('_', "");
         let is_whole = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
         if !is_whole {
@@ -154,6 +186,28 @@ impl<'a> SpringReader<'a> {
         }
         self.warn(property, &format!("the largest number is {}; it is used instead", u32::MAX));
         Some(DraftNumber::known(u32::MAX))
+    }
+
+    /// True if a number is written with a zero before it, without quotes.
+    fn is_octal(&self, property: &SpringProperty) -> bool {
+        let written = property.place.and_then(|place| {
+            let line = self
+                .files
+                .get(place.file)?
+                .text
+                .lines()
+                .nth(usize::try_from(place.line).ok()?.checked_sub(1)?)?;
+            let column = usize::try_from(place.column).ok()?.checked_sub(1)?;
+            Some(
+                line.chars()
+                    .skip(column)
+                    .take_while(|c| c.is_alphanumeric() || *c == '_')
+                    .collect::<String>(),
+            )
+        });
+        let is_digit = |b: u8| b.is_ascii_digit() || b == b'_';
+        written
+            .is_some_and(|digits| digits.len() > 1 && digits.starts_with('0') && digits.bytes().all(is_digit))
     }
 
     /// A number from 1 up.
@@ -188,6 +242,10 @@ impl<'a> SpringReader<'a> {
             }
             return Some(DraftDuration { text: written, value: None });
         };
+        if self.is_octal(property) {
+            self.error(property, OCTAL);
+            return None;
+        }
         let is_bare = value.bytes().all(|b| b.is_ascii_digit());
         if is_bare && unit.is_none() {
             let advice = "it has no unit, and is read as seconds; Spring reads a Duration in milliseconds. Write 6s or 6ms";
@@ -222,12 +280,17 @@ impl<'a> SpringReader<'a> {
             base.push_str("-limit");
         }
         let mut name = base.clone();
-        let mut n = 1;
-        while !self.names.insert(format!("{kind}/{name}")) {
-            n += 1;
+        loop {
+            let known = format!("{kind}/{name}");
+            if !self.names.contains_key(&known) {
+                self.names.insert(known, 1);
+                return name;
+            }
+            // Counted, not tried one by one: a file may have thousands of limits without a name.
+            let n = self.names.entry(format!("{kind}/{base}")).or_insert(1);
+            *n += 1;
             name = format!("{base}-{n}");
         }
-        name
     }
 }
 

@@ -53,6 +53,8 @@ struct RouteDefaults<'a> {
     /// The settings of all `RequestRateLimiter` filters.
     limiter: Option<&'a SpringProperty>,
     keeps_host: bool,
+    /// The index of the first policy that is made of a filter.
+    first_policy: usize,
 }
 
 /// What the filters of a route, or of all routes, say.
@@ -73,11 +75,12 @@ pub(super) fn convert(reader: &mut SpringReader<'_>) -> bool {
     let limiter = sections.iter().find_map(|section| section.get("filter.request-rate-limiter"));
     let filters: Vec<_> =
         sections.iter().flat_map(|section| RouteComponent::all(section.get("default-filters"))).collect();
+    let first_policy = reader.n_policies();
     let defaults = read_filters(reader, &filters, FilterScope::AllRoutes, limiter);
     for FilterPolicy { policy, .. } in defaults.policies {
         reader.draft.section("policies").items.push(policy);
     }
-    let common = RouteDefaults { limiter, keeps_host: defaults.keeps_host };
+    let common = RouteDefaults { limiter, keeps_host: defaults.keeps_host, first_policy };
     let mut listed: Vec<_> =
         sections.iter().filter_map(|section| section.get("routes")).flat_map(SpringProperty::items).collect();
     listed.sort_by_key(|route| order(route));
@@ -97,6 +100,7 @@ pub(super) fn convert(reader: &mut SpringReader<'_>) -> bool {
         }
         reader.draft.section("routes").items.push(item);
     }
+    reader.add_switch(None, first_policy);
     if let Some(section) = sections.first() {
         general(reader, section);
     }
@@ -135,7 +139,7 @@ fn convert_route(
     route: &SpringProperty,
     defaults: &RouteDefaults<'_>,
 ) -> Option<ConvertedRoute> {
-    if route.get("enabled").and_then(|enabled| reader.is_true(enabled)) == Some(false) {
+    if route.get("enabled").and_then(|enabled| reader.switch(enabled, true)) == Some(false) {
         let comment = reader.not_converted(route, "the route is switched off");
         reader.draft.section("routes").comment(comment);
         return None;
@@ -168,7 +172,9 @@ fn convert_route(
     item.lines.extend(timeouts(reader, route.get("metadata")));
     comments.extend(reader.leftovers(route, "routes have no such setting"));
     comments.into_iter().for_each(|comment| item.comment(comment));
-    let policies = policies.into_iter().map(|policy| add_policy(reader, policy)).collect();
+    let policies =
+        policies.into_iter().map(|policy| add_policy(reader, policy, defaults.first_policy)).collect();
+    reader.assumed().into_iter().for_each(|comment| item.comment(comment));
     Some(ConvertedRoute { id, conditions, item, policies })
 }
 
@@ -188,7 +194,11 @@ fn keep_limits(reader: &mut SpringReader<'_>, route: &SpringProperty, defaults: 
 }
 
 /// Adds a policy, or finds the equal one that Spring shares between routes, and returns its name.
-fn add_policy(reader: &mut SpringReader<'_>, FilterPolicy { policy, is_shared }: FilterPolicy) -> String {
+fn add_policy(
+    reader: &mut SpringReader<'_>,
+    FilterPolicy { policy, is_shared }: FilterPolicy,
+    first: usize,
+) -> String {
     let policies = &mut reader.draft.section("policies").items;
     let settings = |item: &DraftItem| -> Vec<(String, String)> {
         let lines = item.lines.iter().filter_map(|line| match line {
@@ -197,7 +207,7 @@ fn add_policy(reader: &mut SpringReader<'_>, FilterPolicy { policy, is_shared }:
         });
         lines.collect()
     };
-    let equal = policies.iter().find(|other| is_shared && settings(other) == settings(&policy));
+    let equal = policies.iter().skip(first).find(|other| is_shared && settings(other) == settings(&policy));
     if let Some(equal) = equal {
         return equal.name.clone();
     }
