@@ -17,6 +17,7 @@ mod client_keys;
 mod exemptions;
 mod limits;
 mod logins;
+mod path_overlap;
 mod path_regex;
 mod placeholders;
 mod predicates;
@@ -52,7 +53,18 @@ pub(super) fn convert(files: &[SourceFile], profile: Option<&str>) -> Result<Con
     }
     let (root, notes) = properties(files, profile)?;
     let mut reader = SpringReader::new(&root, files);
+    reader.draft.head = notes.iter().map(|note| format!("not converted: {note}")).collect();
     reader.notes = notes;
+    for (name, advice) in [
+        ("spring.config.import", "imported files are not read; name them after this file"),
+        ("spring.profiles.include", "profiles are not included; for one of them, add --profile"),
+        ("spring.profiles.active", "this profile is not active here; for it, add --profile"),
+    ] {
+        if let Some(property) = root.get(name) {
+            let comment = reader.not_converted(property, advice);
+            reader.draft.head.push(comment);
+        }
+    }
     let sections = limits::convert(&mut reader);
     let has_routes = routes::convert(&mut reader);
     let has_starter = starter::convert(&mut reader);
@@ -112,10 +124,13 @@ fn finish(mut reader: SpringReader<'_>, files: &[SourceFile]) -> Result<Conversi
     let names: Vec<_> = files.iter().map(|file| file.path.display().to_string()).collect();
     let pending = reader.assumed();
     let head = &mut reader.draft.head;
-    head.push(format!(
-        "Converted from {} by `ratewright convert spring`. Look for \"not converted\" and \"assumed\".",
-        names.join(" and ")
-    ));
+    head.insert(
+        0,
+        format!(
+            "Converted from {} by `ratewright convert spring`. Look for \"not converted\" and \"assumed\".",
+            names.join(" and ")
+        ),
+    );
     head.extend(pending);
     let text = reader.draft.render();
     reader.warnings.sort_by_key(ConfigError::order);
@@ -129,7 +144,11 @@ fn properties(
 ) -> Result<(SpringProperty, Vec<String>), Vec<ConfigError>> {
     let mut root = SpringProperty::empty();
     let mut others = Vec::new();
-    let mut is_profile_known = files.len() > 1;
+    let is_for = |file: &SourceFile| {
+        let name = file.path.file_stem().unwrap_or_default().to_string_lossy();
+        profile.is_some_and(|profile| name.ends_with(&format!("-{profile}")))
+    };
+    let mut is_profile_known = files.iter().any(is_for);
     for (n, file) in files.iter().enumerate() {
         // The line is not shown: it may contain a secret.
         let documents = yaml_node::documents(&file.text, n)
@@ -143,8 +162,12 @@ fn properties(
             is_profile_known |= document.expression.is_some() && document.applies(profile);
             if document.applies(profile) {
                 root.merge(document.properties);
-            } else {
-                others.extend(document.expression);
+            } else if let Some(platform) = document.platform {
+                others.push(format!("the document for cloud platform {platform} is not converted; write its limits into the policy file"));
+            } else if let Some(name) = document.expression {
+                others.push(format!(
+                    "the document for profile {name} is not converted; for it, add --profile {name}"
+                ));
             }
         }
     }
@@ -154,10 +177,7 @@ fn properties(
         return Err(vec![ConfigError::of_file(path, ratewright_telemetry::escape_hidden(&problem))]);
     }
     others.dedup();
-    let note = |name: String| {
-        format!("the document for profile {name} is not converted; for it, add --profile {name}")
-    };
-    Ok((root, others.into_iter().map(note).collect()))
+    Ok((root, others))
 }
 
 fn nothing_found(files: &[SourceFile]) -> ConfigError {

@@ -13,7 +13,9 @@
 mod one_limit;
 
 use super::exemptions::Exemptions;
+use super::path_overlap;
 use super::path_regex;
+use super::predicates::{PATTERN_MAX, policy_patterns};
 use super::properties::{SpringProperty, is_same};
 use super::reader::{A_NAME, A_NUMBER, SpringReader};
 use crate::convert::policy_file_draft::{DraftItem, quoted, quoted_list};
@@ -24,6 +26,9 @@ const SECTIONS: [&str; 5] = ["rate-limit", "rate-limiter", "rate-limiting", "rat
 
 /// Sections that others own.
 const FOREIGN: [&str; 4] = ["spring", "bucket4j", "resilience4j", "management"];
+
+/// A limit is compared with this many limits before it.
+const GROUP_MAX: usize = 500;
 
 /// How deep a section of limits may be: `com.example.app.rate-limit`.
 const DEPTH_MAX: usize = 6;
@@ -235,6 +240,7 @@ fn policies(reader: &mut SpringReader<'_>, section: &SpringProperty) {
     // Each section has its own group: of a group only the first match applies.
     let group = (!named.is_empty()).then(|| reader.unique_name("endpoint", "group"));
     let group = group.as_deref();
+    let mut in_group = Vec::new();
     for (name, limit) in named {
         let limit = NamedLimit {
             name,
@@ -245,19 +251,35 @@ fn policies(reader: &mut SpringReader<'_>, section: &SpringProperty) {
             is_section: false,
             group,
         };
-        add(reader, &limit);
+        add(reader, &limit, &mut in_group);
     }
     let last = defaults.first().map(|(_, limit)| *limit).or(default).or_else(|| own.then_some(section));
     if let Some(properties) = last {
         let name = "default".to_owned();
         let is_section = std::ptr::eq(properties, section);
-        add(reader, &NamedLimit { name, properties, default, key, is_default: true, is_section, group });
+        let limit = NamedLimit { name, properties, default, key, is_default: true, is_section, group };
+        add(reader, &limit, &mut in_group);
     }
 }
 
-fn add(reader: &mut SpringReader<'_>, limit: &NamedLimit<'_>) {
-    let Some(policy) = limit.policy(reader) else { return };
-    reader.draft.section("policies").items.push(policy);
+fn add(reader: &mut SpringReader<'_>, limit: &NamedLimit<'_>, group: &mut Vec<Vec<String>>) {
+    let Some((mut policy, paths)) = limit.policy(reader) else { return };
+    // Of a group the first match applies: a limit goes before those that would hide it.
+    let is_hidden_by = |others: &Vec<String>| {
+        let is_covered = |path: &String| others.iter().any(|other| path_overlap::covers(other, path));
+        !paths.is_empty() && *others != paths && paths.iter().all(is_covered)
+    };
+    let at = group.iter().take(GROUP_MAX).position(is_hidden_by);
+    if at.is_some() {
+        let advice = "it applies before limits with broader paths; the file has it after one";
+        reader.warn(limit.properties, &format!("assumed: {advice}"));
+        policy.comment(format!("assumed: {advice}"));
+    }
+    let policies = &mut reader.draft.section("policies").items;
+    let first = policies.len().saturating_sub(group.len());
+    let at = at.unwrap_or(group.len());
+    policies.insert(first + at, policy);
+    group.insert(at, paths);
 }
 
 /// The paths that a limit of this name probably covers.
@@ -270,21 +292,30 @@ fn paths_of_name(name: &str) -> Vec<String> {
     known.iter().map(|path| (*path).to_owned()).collect()
 }
 
-/// The patterns of a path, which may be a regular expression.
-fn patterns(path: String) -> Vec<String> {
-    let regex = path.contains(".*").then(|| path_regex::patterns(&path)).flatten();
-    regex.unwrap_or_else(|| vec![path])
+/// The patterns of a path, which may be a regular expression. None for one that patterns cannot express.
+fn patterns(path: &str) -> Option<Vec<String>> {
+    let is_regex = path.contains(".*") || path.contains(".+") || path.contains(['^', '\\', '(', '|', '[']);
+    if is_regex || path.ends_with('$') {
+        return path_regex::patterns(path);
+    }
+    (path.len() <= PATTERN_MAX).then(|| policy_patterns(path))
 }
 
 /// Writes which requests a limit covers.
-fn conditions(reader: &mut SpringReader<'_>, limit: &NamedLimit<'_>, policy: &mut DraftItem) {
+fn conditions(reader: &mut SpringReader<'_>, limit: &NamedLimit<'_>, policy: &mut DraftItem) -> Vec<String> {
     const PATHS: [&str; 8] = ["paths", "path", "patterns", "pattern", "path-patterns", "urls", "url", "uri"];
     let properties = limit.properties;
     let mut conditions = Vec::new();
+    let mut limit_paths = Vec::new();
     if let Some(paths) = properties.first_of(&PATHS) {
-        let texts: Vec<_> =
-            reader.texts(paths, A_NAME).into_iter().flat_map(|text| patterns(text.written)).collect();
-        conditions.push(format!("path: {}", quoted_list(&texts)));
+        let texts = reader.texts(paths, A_NAME);
+        let all: Option<Vec<_>> = texts.iter().map(|text| patterns(&text.written)).collect();
+        let all = all.map(|lists| lists.concat()).unwrap_or_else(|| {
+            reader.assume(paths, "all paths; patterns cannot express this regular expression");
+            vec!["**".to_owned()]
+        });
+        conditions.push(format!("path: {}", quoted_list(&all)));
+        limit_paths = all;
     } else if !limit.is_default {
         let paths = quoted_list(&paths_of_name(&limit.name));
         reader.warn(
@@ -301,4 +332,5 @@ fn conditions(reader: &mut SpringReader<'_>, limit: &NamedLimit<'_>, policy: &mu
     if !conditions.is_empty() {
         policy.set("when", format!("{{ {} }}", conditions.join(", ")));
     }
+    limit_paths
 }

@@ -12,7 +12,7 @@ use super::reader::{A_NAME, SpringReader};
 use crate::convert::policy_file_draft::quoted_list;
 
 /// The longest pattern.
-const PATTERN_MAX: usize = 2_048;
+pub(super) const PATTERN_MAX: usize = 2_048;
 
 /// A predicate or a filter.
 pub(super) struct RouteComponent<'a> {
@@ -173,6 +173,13 @@ fn path_pattern(path: &str) -> String {
     } else {
         format!("/{}", pattern.replace('?', "*"))
     }
+}
+
+/// A path pattern of Spring as patterns of a policy, which has no parameters. A path with a slash at its end is meant without it too.
+pub(super) fn policy_patterns(path: &str) -> Vec<String> {
+    let pattern = without_braces(&path_pattern(path), |_, _| "*".to_owned());
+    let short = pattern.strip_suffix('/').filter(|short| !short.is_empty()).map(str::to_owned);
+    std::iter::once(pattern).chain(short).collect()
 }
 
 /// A host pattern of Spring as one of Ratewright: without variables and without a port.

@@ -2,6 +2,7 @@
 //!
 //! Spring takes the first route that matches, Ratewright the most specific one. Where that makes a difference, a warning says so.
 
+mod order;
 mod upstream;
 
 use super::predicates::{RouteComponent, RouteConditions};
@@ -41,8 +42,9 @@ const HEADERS: &str = "Ratewright does not change headers; set them in the upstr
 const NO_FILTER: &str = "Ratewright has no such filter";
 
 /// A route that was converted.
-struct ConvertedRoute {
+struct ConvertedRoute<'a> {
     id: String,
+    property: &'a SpringProperty,
     conditions: RouteConditions,
     item: DraftItem,
     policies: Vec<String>,
@@ -83,13 +85,14 @@ pub(super) fn convert(reader: &mut SpringReader<'_>) -> bool {
     let common = RouteDefaults { limiter, keeps_host: defaults.keeps_host, first_policy };
     let mut listed: Vec<_> =
         sections.iter().filter_map(|section| section.get("routes")).flat_map(SpringProperty::items).collect();
-    listed.sort_by_key(|route| order(route));
-    let mut converted: Vec<ConvertedRoute> = Vec::new();
+    listed.sort_by_cached_key(|route| order(reader, route));
+    let mut converted: Vec<ConvertedRoute<'_>> = Vec::new();
     for route in listed {
         if let Some(route) = convert_route(reader, route, &common) {
             add(reader, &mut converted, route);
         }
     }
+    order::apply(reader, &mut converted);
     let gateway_settings = defaults.settings.into_iter().filter(|line| matches!(line, DraftLine::Comment(_)));
     let comments: Vec<_> = gateway_settings.collect();
     reader.draft.section("routes").lines.extend(comments);
@@ -108,7 +111,11 @@ pub(super) fn convert(reader: &mut SpringReader<'_>) -> bool {
 }
 
 /// Adds a route, or its policies to an earlier route that takes the same requests.
-fn add(reader: &mut SpringReader<'_>, converted: &mut Vec<ConvertedRoute>, mut route: ConvertedRoute) {
+fn add<'a>(
+    reader: &mut SpringReader<'_>,
+    converted: &mut Vec<ConvertedRoute<'a>>,
+    mut route: ConvertedRoute<'a>,
+) {
     if let Some(same) = converted.iter_mut().find(|other| other.conditions == route.conditions) {
         let note = format!(
             "route {} has the same path, host and method as route {}; its limits were added there, its upstream was dropped",
@@ -130,15 +137,16 @@ fn add(reader: &mut SpringReader<'_>, converted: &mut Vec<ConvertedRoute>, mut r
     converted.push(route);
 }
 
-fn order(route: &SpringProperty) -> i64 {
-    route.get("order").and_then(SpringProperty::text).and_then(|text| text.trim().parse().ok()).unwrap_or(0)
+fn order(reader: &mut SpringReader<'_>, route: &SpringProperty) -> i64 {
+    let text = route.get("order").and_then(|order| reader.fixed(order, "0"));
+    text.and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
-fn convert_route(
+fn convert_route<'a>(
     reader: &mut SpringReader<'_>,
-    route: &SpringProperty,
+    route: &'a SpringProperty,
     defaults: &RouteDefaults<'_>,
-) -> Option<ConvertedRoute> {
+) -> Option<ConvertedRoute<'a>> {
     if route.get("enabled").and_then(|enabled| reader.switch(enabled, true)) == Some(false) {
         let comment = reader.not_converted(route, "the route is switched off");
         reader.draft.section("routes").comment(comment);
@@ -175,7 +183,7 @@ fn convert_route(
     let policies =
         policies.into_iter().map(|policy| add_policy(reader, policy, defaults.first_policy)).collect();
     reader.assumed().into_iter().for_each(|comment| item.comment(comment));
-    Some(ConvertedRoute { id, conditions, item, policies })
+    Some(ConvertedRoute { id, property: route, conditions, item, policies })
 }
 
 /// Writes the limits of a route without an upstream as policies for its paths: another route may take its requests.

@@ -82,8 +82,8 @@ impl<'a> NamedLimit<'a> {
         self.properties.first_of(names).or_else(|| self.default?.first_of(names))
     }
 
-    /// The policy of the limit. None if it is invalid or switched off without an amount; both are reported.
-    pub(super) fn policy(&self, reader: &mut SpringReader<'_>) -> Option<DraftItem> {
+    /// The policy of the limit, and the paths that the file names. None if it is invalid or switched off without an amount; both are reported.
+    pub(super) fn policy(&self, reader: &mut SpringReader<'_>) -> Option<(DraftItem, Vec<String>)> {
         let enabled = self.get(&["enabled"]).filter(|_| !self.is_section);
         let is_off = enabled.and_then(|enabled| reader.switch(enabled, true)) == Some(false);
         if is_off && self.get(&ANY).is_none() {
@@ -96,7 +96,7 @@ impl<'a> NamedLimit<'a> {
         if let Some(group) = self.group {
             policy.set("group", group);
         }
-        conditions(reader, self, &mut policy);
+        let paths = conditions(reader, self, &mut policy);
         self.counted_by(reader, &mut policy);
         self.quotas(reader, &mut policy)?;
         if let Some(property) = self.get(&["requested-tokens", "cost", "tokens-per-request"]) {
@@ -117,7 +117,7 @@ impl<'a> NamedLimit<'a> {
         if let Some(default) = self.default.filter(|default| !std::ptr::eq(*default, self.properties)) {
             self.overridden(reader, default, &mut policy);
         }
-        Some(policy)
+        Some((policy, paths))
     }
 
     /// Reports the values of the default limit that this one overrides.

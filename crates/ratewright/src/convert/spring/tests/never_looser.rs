@@ -167,3 +167,71 @@ fn limits_in_other_forms_are_reported() {
         assert!(errors(text).contains(&format!("{name}: not converted")));
     }
 }
+
+#[test]
+fn a_later_route_does_not_take_requests_from_the_limits_of_an_earlier_one() {
+    for (earlier, later, is_added) in [
+        ("Path=/api/**", "Path=/api/login", true),
+        ("Path=/api/*", "Path=/api/login", true),
+        ("Path=/api/**", "'Path=/api/**', Method=POST", true),
+        ("Path=/{t}/login", "Path=/acme/**", false),
+        ("Path=/a/**", "Host=h.example", false),
+    ] {
+        let (text, remarks) = both(&format!(
+            "spring.cloud.gateway.routes: [{}, {{id: second, uri: 'http://g', predicates: [{later}]}}]",
+            limited("first", &format!("'{earlier}'"))
+        ));
+        let (_, second) = text.split_once("- id: second").unwrap();
+        assert_eq!(second.contains("policies: [first]"), is_added, "{text}");
+        assert!(second.contains("# assumed: route first comes first in Spring"), "{text}");
+        assert!(remarks.contains("routes[1]: assumed: route first"), "{remarks}");
+    }
+    let (text, _) = both(&format!(
+        "spring.cloud.gateway.routes: [{}, {{id: rest, uri: 'http://g', predicates: ['Path=/**']}}]",
+        limited("first", "'Path=/api/**'")
+    ));
+    assert!(!text.contains("comes first"), "{text}");
+}
+
+#[test]
+fn documents_and_files_that_are_not_read_are_reported() {
+    let (text, remarks) = both(&format!(
+        "rate-limit: {{{LIMIT}}}\nspring: {{config.import: 'file:x.yml', profiles.include: a}}\n---\nspring.config.activate.on-cloud-platform: kubernetes\nrate-limit.default-limit.capacity: 999\n---\nspring.config.activate.on-profile: dev\nrate-limit.enabled: false\n"
+    ));
+    assert!(text.contains("rate: 1/min") && !text.contains("999"), "{text}");
+    for name in
+        ["cloud platform kubernetes", "profile dev", "spring.config.import", "spring.profiles.include"]
+    {
+        assert!(text.contains(name) && remarks.contains(name), "{name}: {text}{remarks}");
+    }
+}
+
+#[test]
+fn a_profile_that_no_file_has_is_an_error() {
+    let file = |path: &str| SourceFile {
+        path: path.into(),
+        text: format!("rate-limit: {{{LIMIT}}}"),
+        is_profile: false,
+    };
+    let files = [file("application.yml"), file("application-prod.yml")];
+    assert!(convert(&files, Some("prod")).is_ok());
+    assert!(convert(&files, Some("pord")).is_err());
+}
+
+#[test]
+fn paths_of_limits_match_and_do_not_hide_each_other() {
+    let limit = |path: &str| format!("{{capacity: 1, window: 1m, path: '{path}'}}");
+    for (path, expected) in [
+        ("/users/{id}/x", "path: /users/*/x "),
+        ("/a?c", "path: /a*c "),
+        ("/users/", "path: [/users/, /users] "),
+        ("^/(?!a).*", "path: \"**\""),
+    ] {
+        let (text, _) = both(&format!("rate-limit.limits.a: {}", limit(path)));
+        assert!(text.contains(expected), "{text}");
+    }
+    let (text, remarks) =
+        both(&format!("rate-limit.limits:\n  api: {}\n  login: {}\n", limit("/api/**"), limit("/api/login")));
+    assert!(text.find("name: login") < text.find("name: api"), "{text}");
+    assert!(remarks.contains("limits.login: assumed: it applies before"), "{remarks}");
+}
