@@ -14,6 +14,7 @@
 //! - Passwords are not printed.
 
 mod client_keys;
+mod durations;
 mod exemptions;
 mod limits;
 mod logins;
@@ -53,7 +54,7 @@ pub(super) fn convert(files: &[SourceFile], profile: Option<&str>) -> Result<Con
     }
     let (root, notes) = properties(files, profile)?;
     let mut reader = SpringReader::new(&root, files);
-    reader.draft.head = notes.iter().map(|note| format!("not converted: {note}")).collect();
+    reader.draft.head.clone_from(&notes);
     reader.notes = notes;
     for (name, advice) in [
         ("spring.config.import", "imported files are not read; name them after this file"),

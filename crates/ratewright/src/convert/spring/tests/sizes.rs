@@ -1,6 +1,4 @@
-//! Files whose conversion could take long.
-
-use std::time::{Duration, Instant};
+//! Files whose conversion could take minutes. The tests read no clock: a slow conversion runs into the time limit of the test run.
 
 use super::*;
 
@@ -21,26 +19,19 @@ fn files_that_expand_without_end_are_rejected() {
     }
 }
 
-/// Far more than a conversion takes, and far less than one that is quadratic.
-const LONG: Duration = Duration::from_secs(20);
-
 #[test]
 fn placeholders_that_expand_to_nothing_are_counted() {
     let names = |n: usize| format!("${{p{}}}", n - 1).repeat(12);
     let empty: String = (1..8).map(|n| format!("p{n}: '{}'\n", names(n))).collect();
-    let begin = Instant::now();
     let text = format!("p0: ''\n{empty}rate-limit.default-limit: {{capacity: '1${{p7}}', window: 1m}}");
     assert!(errors(&text).contains("more than 100000 placeholders"));
-    assert!(begin.elapsed() < LONG);
 }
 
 #[test]
 fn many_names_and_limits_without_names_take_no_quadratic_time() {
-    let begin = Instant::now();
     let names: String = (0..60_000).map(|n| format!("n{n}: 1\n")).collect();
     let limits = "{capacity: 1, window: 1m, path: /a}, ".repeat(1_000);
     both(&format!("{names}rate-limit.limits: [{limits}]\n"));
-    assert!(begin.elapsed() < LONG);
 }
 
 #[test]
@@ -48,12 +39,10 @@ fn a_long_pattern_is_an_error() {
     let route = |path: &str| {
         format!("spring.cloud.gateway.routes: [{{id: a, uri: 'http://h', predicates: ['Path=/{path}']}}]")
     };
-    let begin = Instant::now();
     assert!(errors(&route(&"{".repeat(300_000))).contains("a pattern has more than 2048 bytes"));
     let url = format!(
         "bucket4j.filters: [{{url: '/{}', rate-limits: [{{bandwidths: [{{capacity: 1, time: 1, unit: hours}}]}}]}}]",
         "a".repeat(300_000)
     );
     assert!(both(&url).1.contains("the limit covers all paths"));
-    assert!(begin.elapsed() < LONG);
 }
