@@ -10,6 +10,8 @@ use std::io::{self, Read, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use ratewright_telemetry::escape_hidden;
+
 use crate::cli::{ConvertArgs, ConvertCommand, SpringArgs};
 use crate::config::{ConfigError, SourceFile};
 
@@ -36,8 +38,9 @@ pub(crate) fn convert(args: &ConvertArgs) -> ExitCode {
     match of_spring(args) {
         Ok(Conversion { text, warnings, notes }) => {
             let warnings = warnings.iter().map(|warning| format!("warning: {warning}\n"));
-            let remarks =
-                warnings.chain(notes.iter().map(|note| format!("note: {note}\n"))).collect::<String>();
+            let remarks = warnings
+                .chain(notes.iter().map(|note| format!("note: {}\n", escape_hidden(note))))
+                .collect::<String>();
             // A reader such as `head` may have seen enough.
             let _ = io::stderr().write_all(remarks.as_bytes());
             crate::print(&text);

@@ -178,6 +178,11 @@ impl DraftItem {
         self.lines.push(DraftLine::Setting(name.to_owned(), value.into()));
     }
 
+    /// True if it has this setting.
+    pub(super) fn sets(&self, name: &str) -> bool {
+        self.lines.iter().any(|line| matches!(line, DraftLine::Setting(known, _) if known == name))
+    }
+
     /// Adds a list with one value, or with several on lines of their own.
     pub(super) fn set_all(&mut self, name: &str, mut values: Vec<String>) {
         match values.len() {

@@ -14,7 +14,11 @@
 //! - Passwords are not printed.
 
 mod client_keys;
+mod durations;
+mod exemptions;
 mod limits;
+mod logins;
+mod path_overlap;
 mod path_regex;
 mod placeholders;
 mod predicates;
@@ -26,6 +30,7 @@ mod reader;
 mod redis;
 mod routes;
 mod starter;
+mod switches;
 
 use crate::config::{ConfigError, SourceFile};
 use crate::convert::Conversion;
@@ -34,6 +39,7 @@ use crate::yaml_node;
 use profiles::ProfiledDocument;
 use properties::{SpringProperty, TooDeep};
 use reader::SpringReader;
+use switches::SwitchedSection;
 
 /// Converts files, of which later ones override earlier ones, with one of their profiles.
 ///
@@ -48,21 +54,31 @@ pub(super) fn convert(files: &[SourceFile], profile: Option<&str>) -> Result<Con
     }
     let (root, notes) = properties(files, profile)?;
     let mut reader = SpringReader::new(&root, files);
+    reader.draft.head.clone_from(&notes);
     reader.notes = notes;
+    for (name, advice) in [
+        ("spring.config.import", "imported files are not read; name them after this file"),
+        ("spring.profiles.include", "profiles are not included; for one of them, add --profile"),
+        ("spring.profiles.active", "this profile is not active here; for it, add --profile"),
+    ] {
+        if let Some(property) = root.get(name) {
+            let comment = reader.not_converted(property, advice);
+            reader.draft.head.push(comment);
+        }
+    }
     let sections = limits::convert(&mut reader);
     let has_routes = routes::convert(&mut reader);
     let has_starter = starter::convert(&mut reader);
-    let has_settings = sections > 0 && !reader.draft.is_empty();
+    let has_switch = reader.switched.iter().any(SwitchedSection::is_explicit);
+    let has_settings = sections > 0 && (!reader.draft.is_empty() || has_switch || reader.exempted.is_some());
     if !has_settings && !has_routes && !has_starter && reader.errors.is_empty() {
-        return Err(vec![nothing_found(files)]);
+        // What was found, but cannot be converted, comes first.
+        reader.warnings.push(nothing_found(files));
+        return Err(reader.warnings);
     }
     let has_limits = reader.draft.has_items("policies");
-    if has_limits && (has_routes || has_starter) && !reader.draft.has_settings("exempt") {
-        let exempt = reader.draft.section("exempt");
-        exempt.comment("Spring limits every request. Without this section, /health, /static/** and others would be exempt.");
-        exempt.set("paths", "[]");
-        exempt.set("methods", "[]");
-    }
+    reader.write_exemptions(has_limits && (has_routes || has_starter));
+    reader.apply_switches();
     if has_limits {
         hints(&mut reader, has_routes);
     }
@@ -107,11 +123,16 @@ fn finish(mut reader: SpringReader<'_>, files: &[SourceFile]) -> Result<Conversi
         reader.notes.push(format!("set these variables before `ratewright check`: {}", names.join(", ")));
     }
     let names: Vec<_> = files.iter().map(|file| file.path.display().to_string()).collect();
+    let pending = reader.assumed();
     let head = &mut reader.draft.head;
-    head.push(format!(
-        "Converted from {} by `ratewright convert spring`. Look for \"not converted\" and \"assumed\".",
-        names.join(" and ")
-    ));
+    head.insert(
+        0,
+        format!(
+            "Converted from {} by `ratewright convert spring`. Look for \"not converted\" and \"assumed\".",
+            names.join(" and ")
+        ),
+    );
+    head.extend(pending);
     let text = reader.draft.render();
     reader.warnings.sort_by_key(ConfigError::order);
     Ok(Conversion { text, warnings: reader.warnings, notes: reader.notes })
@@ -124,7 +145,11 @@ fn properties(
 ) -> Result<(SpringProperty, Vec<String>), Vec<ConfigError>> {
     let mut root = SpringProperty::empty();
     let mut others = Vec::new();
-    let mut is_profile_known = files.len() > 1;
+    let is_for = |file: &SourceFile| {
+        let name = file.path.file_stem().unwrap_or_default().to_string_lossy();
+        profile.is_some_and(|profile| name.ends_with(&format!("-{profile}")))
+    };
+    let mut is_profile_known = files.iter().any(is_for);
     for (n, file) in files.iter().enumerate() {
         // The line is not shown: it may contain a secret.
         let documents = yaml_node::documents(&file.text, n)
@@ -138,21 +163,22 @@ fn properties(
             is_profile_known |= document.expression.is_some() && document.applies(profile);
             if document.applies(profile) {
                 root.merge(document.properties);
-            } else {
-                others.extend(document.expression);
+            } else if let Some(platform) = document.platform {
+                others.push(format!("the document for cloud platform {platform} is not converted; write its limits into the policy file"));
+            } else if let Some(name) = document.expression {
+                others.push(format!(
+                    "the document for profile {name} is not converted; for it, add --profile {name}"
+                ));
             }
         }
     }
     if let Some(profile) = profile.filter(|_| !is_profile_known) {
         let problem = format!("no document has spring.config.activate.on-profile: {profile}; check the name");
         let path = files.first().map(|file| file.path.clone()).unwrap_or_default();
-        return Err(vec![ConfigError::of_file(path, problem)]);
+        return Err(vec![ConfigError::of_file(path, ratewright_telemetry::escape_hidden(&problem))]);
     }
     others.dedup();
-    let note = |name: String| {
-        format!("the document for profile {name} is not converted; for it, add --profile {name}")
-    };
-    Ok((root, others.into_iter().map(note).collect()))
+    Ok((root, others))
 }
 
 fn nothing_found(files: &[SourceFile]) -> ConfigError {

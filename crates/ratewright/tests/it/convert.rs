@@ -122,7 +122,12 @@ fn converted_filters_of_the_starter_hold() {
     let ask = |ip: &str, path: &str| ratewright.decide(&json!({"ip": ip, "path": path})).status;
     assert_eq!(ask("192.0.2.1", "/login"), 200);
     assert_eq!(n_allowed(|| ask("192.0.2.2", "/signin")), 2, "one bucket for everybody, 3 in an hour");
-    assert_eq!(n_allowed(|| ask("192.0.2.1", "/api/x")), 5, "without X-Api-Key, by address");
+    assert_eq!(ask("192.0.2.1", "/api/x"), 403, "without X-Api-Key, which the starter counts together");
+    let with_key = || {
+        let request = json!({"ip": "192.0.2.1", "path": "/api/x", "headers": {"X-Api-Key": "k"}});
+        ratewright.decide(&request).status
+    };
+    assert_eq!(n_allowed(with_key), 5);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! What a limit counts by. In Spring that is code, a `KeyResolver` bean or an expression, so it is guessed from names.
 
+use super::logins::{self, SplitAddress};
 use super::properties::SpringProperty;
 use super::reader::{A_NAME, A_URL, SpringReader};
 use crate::convert::policy_file_draft::{quoted, quoted_list};
@@ -53,8 +54,21 @@ impl CountedBy {
             () if is_api_key || has(&["apikey"]) => Self::Header("X-Api-Key".to_owned()),
             () if has(&["path", "uri", "url"]) => Self::Path,
             () if has(&["host", "hostname"]) => Self::Host,
+            () if has(&["global", "everybody", "everyone", "shared", "constant", "all"]) => Self::Everybody,
             () => return None,
         })
+    }
+
+    /// True if an expression is nothing but one call that says exactly what is counted by.
+    pub(super) fn is_exact(expression: &str) -> bool {
+        let compact: String = expression.chars().filter(|c| !c.is_whitespace()).collect();
+        let is_plain =
+            ["getRemoteAddr()", "getRequestURI()", "1", "'1'", "\"1\""].contains(&compact.as_str());
+        let argument = ["getHeader(", "getParameter("].iter().find_map(|call| compact.strip_prefix(call));
+        let name =
+            argument.and_then(|rest| rest.strip_suffix(')')).map(|name| name.trim_matches(['\'', '"']));
+        is_plain
+            || name.is_some_and(|name| name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b)))
     }
 
     /// By an expression of the starter: `getRemoteAddr()`, `getHeader('X-Api-Key')`, `@securityService.username()`.
@@ -117,7 +131,11 @@ impl SpringReader<'_> {
         let jwt = self.root.get(JWT);
         let keys = jwt.and_then(|jwt| jwt.get("jwk-set-uri")).and_then(|keys| self.text(keys, A_URL));
         if let (Some(jwt), Some(keys)) = (jwt, keys) {
-            self.identify_by_token(jwt, &keys.written);
+            let SplitAddress { scheme, login, host } = logins::split(&keys.written);
+            if login.is_some() {
+                self.warn(jwt, "the login in jwk-set-uri was left out");
+            }
+            self.identify_by_token(jwt, &format!("{scheme}{host}"));
             return;
         }
         let clients = self.draft.section("clients");

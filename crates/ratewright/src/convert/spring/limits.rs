@@ -12,7 +12,10 @@
 
 mod one_limit;
 
+use super::exemptions::Exemptions;
+use super::path_overlap;
 use super::path_regex;
+use super::predicates::{PATTERN_MAX, policy_patterns};
 use super::properties::{SpringProperty, is_same};
 use super::reader::{A_NAME, A_NUMBER, SpringReader};
 use crate::convert::policy_file_draft::{DraftItem, quoted, quoted_list};
@@ -23,6 +26,9 @@ const SECTIONS: [&str; 5] = ["rate-limit", "rate-limiter", "rate-limiting", "rat
 
 /// Sections that others own.
 const FOREIGN: [&str; 4] = ["spring", "bucket4j", "resilience4j", "management"];
+
+/// A limit is compared with this many limits before it.
+const GROUP_MAX: usize = 500;
 
 /// How deep a section of limits may be: `com.example.app.rate-limit`.
 const DEPTH_MAX: usize = 6;
@@ -51,17 +57,25 @@ const UNKNOWN: &str = "this property is not known; docs/reference/configuration.
 pub(super) fn convert(reader: &mut SpringReader<'_>) -> usize {
     let mut found = Vec::new();
     sections(reader.root, 0, &mut found);
-    for section in &found {
+    let (sections, others): (Vec<_>, Vec<_>) =
+        found.into_iter().partition(|section| !section.entries().is_empty());
+    for section in &sections {
         convert_section(reader, section);
     }
-    found.len()
+    let resilience4j = reader.root.get("resilience4j.ratelimiter");
+    for other in others.into_iter().chain(resilience4j) {
+        let comment =
+            reader.not_converted(other, "rate limits in this form are not read; write policies for them");
+        reader.draft.section("policies").comment(comment);
+    }
+    sections.len()
 }
 
-/// Collects the sections of limits below a property.
+/// Collects the sections of limits below a property; of lists and of items in lists too, to report them.
 fn sections<'a>(property: &'a SpringProperty, depth: usize, found: &mut Vec<&'a SpringProperty>) {
     for (name, section) in property.entries() {
         let is_foreign = depth == 0 && FOREIGN.contains(&name.as_str());
-        if is_foreign || section.entries().is_empty() {
+        if is_foreign || section.is_null() {
             continue;
         }
         if SECTIONS.iter().any(|known| is_same(known, name)) {
@@ -70,25 +84,28 @@ fn sections<'a>(property: &'a SpringProperty, depth: usize, found: &mut Vec<&'a 
             sections(section, depth + 1, found);
         }
     }
-}
-
-fn convert_section(reader: &mut SpringReader<'_>, section: &SpringProperty) {
-    if let Some(enabled) = section.get("enabled") {
-        let text = reader.text(enabled, "true").unwrap_or_default();
-        if text.has_variables() {
-            reader.draft.enabled = Some(quoted(&text.written));
-        } else if reader.is_true(enabled) == Some(false) {
-            reader.draft.enabled = Some("false".to_owned());
+    for item in property.items().iter().filter(|_| depth < DEPTH_MAX) {
+        let n_found = found.len();
+        sections(item, depth + 1, found);
+        // A section for each item: the policies would need the item's name and paths.
+        if found.len() > n_found {
+            found.truncate(n_found);
+            found.push(property);
+            return;
         }
     }
+}
+
+fn convert_section<'a>(reader: &mut SpringReader<'a>, section: &'a SpringProperty) {
     exemptions(reader, section);
     store(reader, section);
     ad_hoc_defaults(reader, section);
-    let n_policies = reader.draft.section("policies").items.len();
+    let first_policy = reader.n_policies();
     policies(reader, section);
-    if reader.draft.section("policies").items.len() > n_policies {
+    if reader.n_policies() > first_policy {
         assumptions(reader, section);
     }
+    reader.add_switch(section.get("enabled"), first_policy);
     let comments = reader.leftovers(section, UNKNOWN);
     let policies = reader.draft.section("policies");
     comments.into_iter().for_each(|comment| policies.comment(comment));
@@ -101,7 +118,7 @@ fn assumptions(reader: &mut SpringReader<'_>, section: &SpringProperty) {
         assumed.push("limits count by client address; for users write by: { first_of: [user, ip] }");
     }
     assumed.push("tokens come back evenly (refillGreedy); for refillIntervally add refill: stepped");
-    if !reader.draft.has_settings("exempt") {
+    if reader.exempted.is_none() {
         assumed.push("/health, /static/** and Ratewright's other defaults are exempt; see exempt");
     }
     for assumption in assumed {
@@ -111,14 +128,19 @@ fn assumptions(reader: &mut SpringReader<'_>, section: &SpringProperty) {
 }
 
 /// Lists of requests that are never limited.
-fn exemptions(reader: &mut SpringReader<'_>, section: &SpringProperty) {
-    for (names, setting) in
-        [(&EXEMPT_PATHS[..], "paths"), (&EXEMPT_METHODS[..], "methods"), (&EXEMPT_CLIENTS[..], "clients")]
-    {
+fn exemptions<'a>(reader: &mut SpringReader<'a>, section: &'a SpringProperty) {
+    let mut own = Exemptions::default();
+    for (names, list) in [
+        (&EXEMPT_PATHS[..], &mut own.paths),
+        (&EXEMPT_METHODS[..], &mut own.methods),
+        (&EXEMPT_CLIENTS[..], &mut own.clients),
+    ] {
         let Some(property) = section.first_of(names) else { continue };
-        let texts: Vec<_> = reader.texts(property, A_NAME).into_iter().map(|text| text.written).collect();
-        let list = format!("[{}]", texts.iter().map(|text| quoted(text)).collect::<Vec<_>>().join(", "));
-        reader.draft.section("exempt").set(setting, list);
+        own.property = own.property.or(Some(property));
+        list.extend(reader.texts(property, A_NAME).into_iter().map(|text| text.written));
+    }
+    if own.property.is_some() {
+        reader.exempted.get_or_insert_default().merge(own);
     }
 }
 
@@ -126,28 +148,49 @@ fn exemptions(reader: &mut SpringReader<'_>, section: &SpringProperty) {
 fn store(reader: &mut SpringReader<'_>, section: &SpringProperty) {
     if let Some(text) = section.first_of(&PREFIX).and_then(|prefix| reader.text(prefix, A_NAME)) {
         let prefix = text.written.trim_end_matches(':').to_owned();
-        reader.draft.section("store").set("redis.prefix", quoted(&prefix));
+        set_store(reader, section, "redis.prefix", quoted(&prefix));
     }
-    let fallback = section.get("fallback-enabled").and_then(|property| reader.is_true(property));
-    let open =
-        section.first_of(&["fail-open", "failure-mode-allow"]).and_then(|property| reader.is_true(property));
+    let without_redis = section.get("fallback-enabled");
+    let fallback = without_redis.and_then(|property| reader.switch(property, true));
+    let open = section.first_of(&["fail-open", "failure-mode-allow"]);
+    let open = open.and_then(|property| reader.switch(property, false));
     let on_failure = match (fallback, open) {
         (Some(true), _) => Some("local"),
-        (Some(false), _) | (None, Some(true)) => Some("open"),
-        (None, Some(false)) => Some("closed"),
+        (Some(false) | None, Some(true)) => Some("open"),
+        (Some(false) | None, Some(false)) => Some("closed"),
+        (Some(false), None) => {
+            // Spring Cloud Gateway and filters like it let requests pass without Redis and without a fallback.
+            let advice =
+                "on_failure: open, requests pass while Redis is gone; write closed or local to be strict";
+            without_redis.into_iter().for_each(|property| reader.assume(property, advice));
+            Some("open")
+        }
         (None, None) => None,
     };
+    let comments = reader.assumed();
+    comments.into_iter().for_each(|comment| reader.draft.section("store").comment(comment));
     if let Some(on_failure) = on_failure {
-        reader.draft.section("store").set("on_failure", on_failure);
+        set_store(reader, section, "on_failure", on_failure.to_owned());
     }
     let share = section.first_of(&["fallback-reduction", "fallback-ratio"]);
     if let Some(share) = share.and_then(|property| reader.text(property, A_NUMBER)) {
-        reader.draft.section("store").set("local.share", quoted(&share.written));
+        set_store(reader, section, "local.share", quoted(&share.written));
     }
     let ttl = section.first_of(&["local-cache-ttl-seconds", "local-cache-ttl"]);
     if let Some(ttl) = ttl.and_then(|property| reader.duration(property)) {
-        reader.draft.section("store").set("local.ttl", quoted(&ttl.text));
+        set_store(reader, section, "local.ttl", quoted(&ttl.text));
     }
+}
+
+/// Sets a setting of the store. There is one store: of several sections the first counts, and the others are reported.
+fn set_store(reader: &mut SpringReader<'_>, section: &SpringProperty, name: &str, value: String) {
+    if !reader.draft.section("store").sets(name) {
+        reader.draft.section("store").set(name, value);
+        return;
+    }
+    let note = format!("not converted: store.{name} {value} of {}; another section has set it", section.name);
+    reader.warn(section, &note);
+    reader.draft.section("store").comment(note);
 }
 
 /// The algorithms of a decision service: `token-bucket: {capacity: 100, refill-rate: 10}`.
@@ -197,20 +240,46 @@ fn policies(reader: &mut SpringReader<'_>, section: &SpringProperty) {
     // Each section has its own group: of a group only the first match applies.
     let group = (!named.is_empty()).then(|| reader.unique_name("endpoint", "group"));
     let group = group.as_deref();
+    let mut in_group = Vec::new();
     for (name, limit) in named {
-        let limit = NamedLimit { name, properties: limit, default: None, key, is_default: false, group };
-        add(reader, &limit);
+        let limit = NamedLimit {
+            name,
+            properties: limit,
+            default: None,
+            key,
+            is_default: false,
+            is_section: false,
+            group,
+        };
+        add(reader, &limit, &mut in_group);
     }
     let last = defaults.first().map(|(_, limit)| *limit).or(default).or_else(|| own.then_some(section));
     if let Some(properties) = last {
         let name = "default".to_owned();
-        add(reader, &NamedLimit { name, properties, default, key, is_default: true, group });
+        let is_section = std::ptr::eq(properties, section);
+        let limit = NamedLimit { name, properties, default, key, is_default: true, is_section, group };
+        add(reader, &limit, &mut in_group);
     }
 }
 
-fn add(reader: &mut SpringReader<'_>, limit: &NamedLimit<'_>) {
-    let Some(policy) = limit.policy(reader) else { return };
-    reader.draft.section("policies").items.push(policy);
+fn add(reader: &mut SpringReader<'_>, limit: &NamedLimit<'_>, group: &mut Vec<Vec<String>>) {
+    let Some((mut policy, paths)) = limit.policy(reader) else { return };
+    // Of a group the first match applies: a limit goes before those that would hide it.
+    let is_hidden_by = |others: &Vec<String>| {
+        let is_covered = |path: &String| others.iter().any(|other| path_overlap::covers(other, path));
+        !paths.is_empty() && *others != paths && paths.iter().all(is_covered)
+    };
+    let at = group.iter().take(GROUP_MAX).position(is_hidden_by);
+    if at.is_some() {
+        let advice = "it applies before limits with broader paths; the file has it after one";
+        reader.warn(limit.properties, &format!("assumed: {advice}"));
+        policy.comment(format!("assumed: {advice}"));
+    }
+    let policies = &mut reader.draft.section("policies").items;
+    let first = policies.len().saturating_sub(group.len());
+    let at = at.unwrap_or(group.len());
+    policies.insert(first + at, policy);
+    group.insert(at, paths);
 }
 
 /// The paths that a limit of this name probably covers.
@@ -223,21 +292,30 @@ fn paths_of_name(name: &str) -> Vec<String> {
     known.iter().map(|path| (*path).to_owned()).collect()
 }
 
-/// The patterns of a path, which may be a regular expression.
-fn patterns(path: String) -> Vec<String> {
-    let regex = path.contains(".*").then(|| path_regex::patterns(&path)).flatten();
-    regex.unwrap_or_else(|| vec![path])
+/// The patterns of a path, which may be a regular expression. None for one that patterns cannot express.
+fn patterns(path: &str) -> Option<Vec<String>> {
+    let is_regex = path.contains(".*") || path.contains(".+") || path.contains(['^', '\\', '(', '|', '[']);
+    if is_regex || path.ends_with('$') {
+        return path_regex::patterns(path);
+    }
+    (path.len() <= PATTERN_MAX).then(|| policy_patterns(path))
 }
 
 /// Writes which requests a limit covers.
-fn conditions(reader: &mut SpringReader<'_>, limit: &NamedLimit<'_>, policy: &mut DraftItem) {
+fn conditions(reader: &mut SpringReader<'_>, limit: &NamedLimit<'_>, policy: &mut DraftItem) -> Vec<String> {
     const PATHS: [&str; 8] = ["paths", "path", "patterns", "pattern", "path-patterns", "urls", "url", "uri"];
     let properties = limit.properties;
     let mut conditions = Vec::new();
+    let mut limit_paths = Vec::new();
     if let Some(paths) = properties.first_of(&PATHS) {
-        let texts: Vec<_> =
-            reader.texts(paths, A_NAME).into_iter().flat_map(|text| patterns(text.written)).collect();
-        conditions.push(format!("path: {}", quoted_list(&texts)));
+        let texts = reader.texts(paths, A_NAME);
+        let all: Option<Vec<_>> = texts.iter().map(|text| patterns(&text.written)).collect();
+        let all = all.map(|lists| lists.concat()).unwrap_or_else(|| {
+            reader.assume(paths, "all paths; patterns cannot express this regular expression");
+            vec!["**".to_owned()]
+        });
+        conditions.push(format!("path: {}", quoted_list(&all)));
+        limit_paths = all;
     } else if !limit.is_default {
         let paths = quoted_list(&paths_of_name(&limit.name));
         reader.warn(
@@ -254,4 +332,5 @@ fn conditions(reader: &mut SpringReader<'_>, limit: &NamedLimit<'_>, policy: &mu
     if !conditions.is_empty() {
         policy.set("when", format!("{{ {} }}", conditions.join(", ")));
     }
+    limit_paths
 }

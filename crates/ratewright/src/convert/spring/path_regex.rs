@@ -3,8 +3,14 @@
 /// More alternatives than anybody writes.
 const PATTERNS_MAX: usize = 32;
 
+/// Longer than any expression that somebody writes by hand.
+const LENGTH_MAX: usize = 2_048;
+
 /// The patterns that match what a regular expression matches, or a little more. None if it has parts that patterns lack.
 pub(super) fn patterns(regex: &str) -> Option<Vec<String>> {
+    if regex.len() > LENGTH_MAX {
+        return None;
+    }
     let regex = regex.trim().trim_start_matches('^').trim_end_matches('$');
     let mut patterns = vec![String::new()];
     let mut rest = regex;

@@ -3,6 +3,8 @@
 //! A placeholder that names another property of the file is replaced by its value. Any other names a variable of the environment,
 //! as Spring would look it up: `${app.rate-limit}` is the variable APP_RATELIMIT.
 
+use std::cell::Cell;
+
 use super::properties::SpringProperty;
 
 /// Placeholders in placeholders, and properties that refer to each other.
@@ -43,19 +45,23 @@ impl SpringText {
 }
 
 /// Converts the placeholders of a text.
-pub(super) fn converted(root: &SpringProperty, text: &str) -> SpringText {
-    within(root, text, 0)
+///
+/// `left`: how many more placeholders may be replaced. Those that expand to nothing count too.
+pub(super) fn converted(root: &SpringProperty, text: &str, left: &Cell<usize>) -> SpringText {
+    within(root, text, 0, left)
 }
 
-fn within(root: &SpringProperty, text: &str, depth: usize) -> SpringText {
+fn within(root: &SpringProperty, text: &str, depth: usize, left: &Cell<usize>) -> SpringText {
     let mut converted = SpringText::literal("");
     let mut rest = text;
     while let Some((before, after)) = rest.split_once("${") {
-        let Some((inside, after)) = closed(after).filter(|_| converted.written.len() < LENGTH_MAX) else {
+        let is_allowed = converted.written.len() < LENGTH_MAX && left.get() > 0;
+        let Some((inside, after)) = closed(after).filter(|_| is_allowed) else {
             break;
         };
+        left.set(left.get() - 1);
         converted.push(SpringText::literal(before));
-        converted.push(placeholder(root, inside, depth));
+        converted.push(placeholder(root, inside, depth, left));
         rest = after;
     }
     converted.push(SpringText::literal(rest));
@@ -76,15 +82,15 @@ fn closed(text: &str) -> Option<(&str, &str)> {
     None
 }
 
-fn placeholder(root: &SpringProperty, inside: &str, depth: usize) -> SpringText {
+fn placeholder(root: &SpringProperty, inside: &str, depth: usize, left: &Cell<usize>) -> SpringText {
     let (name, default) = inside.split_once(':').map_or((inside, None), |(name, text)| (name, Some(text)));
     let name = name.trim();
     let property = root.get(name).and_then(SpringProperty::text);
     if let Some(text) = property.filter(|_| depth < DEPTH_MAX) {
-        return within(root, text, depth + 1);
+        return within(root, text, depth + 1, left);
     }
     let name = variable(name);
-    let default = default.filter(|_| depth < DEPTH_MAX).map(|text| within(root, text, depth + 1));
+    let default = default.filter(|_| depth < DEPTH_MAX).map(|text| within(root, text, depth + 1, left));
     match default {
         // A default cannot contain a brace; the value itself can.
         Some(SpringText { value: Some(value), .. }) if value.contains(['{', '}']) => SpringText {
@@ -163,7 +169,7 @@ mod tests {
         let file = "app: {port: 6380, host: \"${APP_HOST:db}\", me: \"${app.me}\"}";
         let document = crate::yaml_node::documents(file, 0).unwrap().remove(0);
         let root = SpringProperty::of_document(&document).unwrap();
-        let SpringText { written, value, required, dropped } = converted(&root, text);
+        let SpringText { written, value, required, dropped } = converted(&root, text, &Cell::new(100));
         expected.assert_eq(&format!("{written} = {value:?} {required:?} {dropped:?}"));
     }
 

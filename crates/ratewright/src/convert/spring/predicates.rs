@@ -6,10 +6,13 @@
 //!     args: {patterns: [/api/orders/**, /api/carts/**]}
 //! ```
 
-use super::placeholders::{converted, list_items};
+use super::placeholders::list_items;
 use super::properties::{SpringProperty, is_same};
 use super::reader::{A_NAME, SpringReader};
 use crate::convert::policy_file_draft::quoted_list;
+
+/// The longest pattern.
+pub(super) const PATTERN_MAX: usize = 2_048;
 
 /// A predicate or a filter.
 pub(super) struct RouteComponent<'a> {
@@ -64,10 +67,19 @@ impl<'a> RouteComponent<'a> {
         self.shortcut.get(n).map(String::as_str)
     }
 
+    /// The patterns of paths or hosts.
+    fn patterns(&self, reader: &mut SpringReader<'_>) -> Vec<String> {
+        let mut patterns = self.values(reader, &["patterns", "pattern"]);
+        if patterns.iter().any(|pattern| pattern.len() > PATTERN_MAX) {
+            reader.error(self.property, &format!("a pattern has more than {PATTERN_MAX} bytes"));
+            patterns.clear();
+        }
+        patterns
+    }
+
     /// All values: those of the shortcut, of an argument, or of arguments without names (`_genkey_0`).
     fn values(&self, reader: &mut SpringReader<'_>, names: &[&str]) -> Vec<String> {
-        let mut values: Vec<_> =
-            self.shortcut.iter().map(|text| converted(reader.root, text).written).collect();
+        let mut values: Vec<_> = self.shortcut.iter().map(|text| reader.converted(text).written).collect();
         if let Some(property) = self.arg(names) {
             values.extend(reader.texts(property, A_NAME).into_iter().map(|text| text.written));
         }
@@ -89,13 +101,13 @@ impl RouteConditions {
         let (mut conditions, mut comments) = (Self::default(), Vec::new());
         for predicate in predicates {
             if predicate.is("Path") {
-                let paths = predicate.values(reader, &["patterns", "pattern"]);
+                let paths = predicate.patterns(reader);
                 conditions.paths.extend(paths.iter().map(|path| path_pattern(path)));
                 if let Some(slash) = predicate.arg(&["match-trailing-slash"]) {
                     slash.set_read(); // Ratewright distinguishes /a and /a/ in patterns too
                 }
             } else if predicate.is("Host") {
-                let hosts = predicate.values(reader, &["patterns", "pattern"]);
+                let hosts = predicate.patterns(reader);
                 conditions.hosts.extend(hosts.iter().map(|host| host_pattern(host)));
             } else if predicate.is("Method") {
                 conditions.methods.extend(predicate.values(reader, &["methods", "method"]));
@@ -161,6 +173,13 @@ fn path_pattern(path: &str) -> String {
     } else {
         format!("/{}", pattern.replace('?', "*"))
     }
+}
+
+/// A path pattern of Spring as patterns of a policy, which has no parameters. A path with a slash at its end is meant without it too.
+pub(super) fn policy_patterns(path: &str) -> Vec<String> {
+    let pattern = without_braces(&path_pattern(path), |_, _| "*".to_owned());
+    let short = pattern.strip_suffix('/').filter(|short| !short.is_empty()).map(str::to_owned);
+    std::iter::once(pattern).chain(short).collect()
 }
 
 /// A host pattern of Spring as one of Ratewright: without variables and without a port.

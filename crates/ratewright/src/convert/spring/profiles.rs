@@ -7,6 +7,8 @@ pub(super) struct ProfiledDocument {
     pub(super) properties: SpringProperty,
     /// The expression, as it is written. None: the document is for all profiles.
     pub(super) expression: Option<String>,
+    /// The cloud platform that it is for. Such a document is never converted.
+    pub(super) platform: Option<String>,
 }
 
 impl ProfiledDocument {
@@ -18,11 +20,16 @@ impl ProfiledDocument {
             let texts: Vec<_> = texts.collect();
             (!texts.is_empty()).then(|| texts.join(","))
         });
-        Self { properties, expression }
+        let platform = properties.get("spring.config.activate.on-cloud-platform");
+        let platform = platform.and_then(SpringProperty::text).map(str::to_owned);
+        Self { properties, expression, platform }
     }
 
     /// True if the document applies while this profile is active.
     pub(super) fn applies(&self, profile: Option<&str>) -> bool {
+        if self.platform.is_some() {
+            return false;
+        }
         let Some(expression) = &self.expression else { return true };
         is_active(expression, profile, 0)
     }

@@ -9,6 +9,7 @@
 //! Every property remembers whether it was read, so that the others can be reported.
 
 use std::cell::Cell;
+use std::collections::HashMap;
 
 use crate::config::Position;
 use crate::yaml_node::YamlNode;
@@ -27,6 +28,8 @@ pub(super) struct SpringProperty {
     pub(super) place: Option<Position>,
     value: SpringValue,
     is_read: Cell<bool>,
+    /// The position of a value that this one replaced in the same document, until it is reported.
+    pub(super) written_again: Cell<Option<Position>>,
 }
 
 #[derive(Debug)]
@@ -34,7 +37,30 @@ enum SpringValue {
     Null,
     Text(String),
     List(Vec<SpringProperty>),
-    Section(Vec<(String, SpringProperty)>),
+    Section(SpringSection),
+}
+
+/// Properties by name. Names are compared by their letters.
+#[derive(Debug, Default)]
+struct SpringSection {
+    entries: Vec<(String, SpringProperty)>,
+    by_letters: HashMap<String, usize>,
+}
+
+impl SpringSection {
+    fn get(&self, name: &str) -> Option<&SpringProperty> {
+        let at = *self.by_letters.get(&letters(name))?;
+        self.entries.get(at).map(|(_, property)| property)
+    }
+
+    /// The property of this name, or the one that the function makes.
+    fn entry(&mut self, name: &str, new: impl FnOnce() -> SpringProperty) -> &mut SpringProperty {
+        let at = *self.by_letters.entry(letters(name)).or_insert(self.entries.len());
+        if at == self.entries.len() {
+            self.entries.push((name.to_owned(), new()));
+        }
+        &mut self.entries[at].1
+    }
 }
 
 /// A part of a dotted name.
@@ -55,7 +81,7 @@ impl SpringProperty {
     }
 
     fn new(name: String, place: Option<Position>, value: SpringValue) -> Self {
-        Self { name, place, value, is_read: Cell::new(false) }
+        Self { name, place, value, is_read: Cell::new(false), written_again: Cell::new(None) }
     }
 
     /// The properties of a document.
@@ -74,6 +100,9 @@ impl SpringProperty {
         if let [part, rest @ ..] = parts {
             return self.child(part).insert(rest, node, depth + 1);
         }
+        let earlier =
+            self.place.filter(|_| matches!(self.value, SpringValue::Text(_)) && node.text().is_some());
+        self.written_again.set(earlier);
         self.place = node.place;
         if let Some(text) = node.text() {
             self.value = SpringValue::Text(text.to_owned());
@@ -111,33 +140,27 @@ impl SpringProperty {
 
     fn entry(&mut self, name: &str) -> &mut Self {
         if !matches!(self.value, SpringValue::Section(_)) {
-            self.value = SpringValue::Section(Vec::new());
+            self.value = SpringValue::Section(SpringSection::default());
         }
         let full = if self.name.is_empty() { name.to_owned() } else { format!("{}.{name}", self.name) };
-        let SpringValue::Section(entries) = &mut self.value else { unreachable!("it was made a section") };
-        let at = entries.iter().position(|(known, _)| is_same(known, name));
-        let at = at.unwrap_or_else(|| {
-            entries.push((name.to_owned(), Self::new(full, None, SpringValue::Null)));
-            entries.len() - 1
-        });
-        &mut entries[at].1
+        let SpringValue::Section(section) = &mut self.value else { unreachable!("it was made a section") };
+        section.entry(name, || Self::new(full, None, SpringValue::Null))
     }
 
     /// Merges a later document over this one: sections by their names; other values, lists too, are replaced.
     pub(super) fn merge(&mut self, other: Self) {
         match (&mut self.value, other.value) {
             (_, SpringValue::Null) => {}
-            (SpringValue::Section(entries), SpringValue::Section(others)) => {
-                for (name, other) in others {
-                    match entries.iter_mut().find(|(known, _)| is_same(known, &name)) {
-                        Some((_, known)) => known.merge(other),
-                        None => entries.push((name, other)),
-                    }
+            (SpringValue::Section(section), SpringValue::Section(others)) => {
+                for (name, other) in others.entries {
+                    let empty = || Self::new(other.name.clone(), other.place, SpringValue::Null);
+                    section.entry(&name, empty).merge(other);
                 }
             }
             (value, other_value) => {
                 *value = other_value;
                 self.place = other.place;
+                self.written_again = other.written_again;
             }
         }
     }
@@ -145,8 +168,8 @@ impl SpringProperty {
     /// The property under a dotted name. Spellings do not matter.
     pub(super) fn get(&self, name: &str) -> Option<&Self> {
         name.split('.').try_fold(self, |property, part| {
-            let entry = property.entries().iter().find(|(known, _)| is_same(known, part));
-            entry.map(|(_, property)| property).filter(|property| !property.is_null())
+            let SpringValue::Section(section) = &property.value else { return None };
+            section.get(part).filter(|property| !property.is_null())
         })
     }
 
@@ -167,10 +190,10 @@ impl SpringProperty {
     }
 
     pub(super) fn entries(&self) -> &[(String, Self)] {
-        if let SpringValue::Section(entries) = &self.value { entries } else { &[] }
+        if let SpringValue::Section(section) = &self.value { &section.entries } else { &[] }
     }
 
-    fn is_null(&self) -> bool {
+    pub(super) fn is_null(&self) -> bool {
         matches!(self.value, SpringValue::Null)
     }
 
@@ -186,17 +209,21 @@ impl SpringProperty {
             SpringValue::Text(_) if self.is_read.get() => Vec::new(),
             SpringValue::Text(_) => vec![self],
             SpringValue::List(items) => items.iter().flat_map(Self::unread).collect(),
-            SpringValue::Section(entries) => entries.iter().flat_map(|(_, entry)| entry.unread()).collect(),
+            SpringValue::Section(section) => {
+                section.entries.iter().flat_map(|(_, entry)| entry.unread()).collect()
+            }
         }
     }
 }
 
 /// True if two names are one in Spring's relaxed binding: `refill-tokens`, `refillTokens`, `REFILL_TOKENS`.
 pub(super) fn is_same(one: &str, other: &str) -> bool {
-    let letters = |text: &str| -> Vec<char> {
-        text.chars().filter(|c| !matches!(c, '-' | '_')).map(|c| c.to_ascii_lowercase()).collect()
-    };
     one == other || letters(one) == letters(other)
+}
+
+/// What counts of a name in relaxed binding.
+fn letters(name: &str) -> String {
+    name.chars().filter(|c| !matches!(c, '-' | '_')).map(|c| c.to_ascii_lowercase()).collect()
 }
 
 /// The parts of a dotted name: `a.b[0].c`, and `a[b.c]` for a name with a dot. A name that is not built like that is one part.

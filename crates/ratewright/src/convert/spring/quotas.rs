@@ -48,14 +48,14 @@ impl SpringReader<'_> {
     pub(super) fn refill(&mut self, property: Option<&SpringProperty>) -> Refill {
         const STEPPED: [&str; 4] = ["intervally", "interval", "refill-intervally", "intervally-aligned"];
         let Some(property) = property else { return Refill::Smooth };
-        let name = self.text(property, A_NAME).and_then(|text| text.value).unwrap_or_default();
+        let name = self.fixed(property, A_NAME).unwrap_or_default();
         if STEPPED.iter().any(|known| is_same(known, &name)) {
             return Refill::Stepped;
         }
         if !["greedy", "refill-greedy"].iter().any(|known| is_same(known, &name)) {
-            self.warn(
+            self.assume(
                 property,
-                "unknown refill; assumed greedy: tokens come back evenly. Or write refill: stepped",
+                "greedy: this refill is not known, and tokens come back evenly. Or write refill: stepped",
             );
         }
         Refill::Smooth

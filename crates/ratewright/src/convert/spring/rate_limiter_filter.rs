@@ -54,7 +54,7 @@ impl SpringReader<'_> {
         self.filter_key(filter, scope, settings, &mut policy);
         let amounts = if is_shared { self.bucket4j_amounts(filter) } else { self.redis_amounts(filter) };
         let FilterAmounts { bucket, cost } = amounts?;
-        if bucket.capacity.value == Some(0) {
+        if bucket.capacity.text == "0" {
             policy
                 .comment("burstCapacity 0 denies every request: a request costs more than the bucket holds.");
             policy.set("quota", "{ rate: 1/s, burst: 1 }");
@@ -62,10 +62,11 @@ impl SpringReader<'_> {
         } else {
             let quota = self.bucket_quota(filter.property, &bucket);
             policy.set("quota", quota);
-            if let Some(cost) = cost.filter(|cost| cost.value != Some(1)) {
+            if let Some(cost) = cost.filter(|cost| cost.text != "1") {
                 policy.set("cost", quoted(&cost.text));
             }
         }
+        self.assumed().into_iter().for_each(|comment| policy.comment(comment));
         self.filter_statuses(filter, &mut policy);
         for comment in self.leftovers(filter.property, "this argument is not known") {
             policy.comment(comment);
@@ -91,22 +92,25 @@ impl SpringReader<'_> {
         let by = CountedBy::of_name(&bean);
         let source = if by.is_some() { "from the name of" } else { "in place of" };
         let by = by.unwrap_or(CountedBy::Ip);
-        let setting = by.setting().unwrap_or_default();
+        let setting = by.setting();
+        let shown = setting.as_deref().unwrap_or("one bucket for everybody");
         self.warn(
             place,
-            &format!("assumed by: {setting}, {source} the bean {bean}; compare it with the bean's code"),
+            &format!("assumed by: {shown}, {source} the bean {bean}; compare it with the bean's code"),
         );
         policy.comment(format!("assumed: by, {source} the bean {bean}"));
-        match scope {
-            FilterScope::Route(_) => policy.set("by", setting),
-            FilterScope::AllRoutes => policy.set("by", format!("[route, {setting}]")),
+        match (scope, setting) {
+            (FilterScope::Route(_), Some(setting)) => policy.set("by", setting),
+            (FilterScope::AllRoutes, Some(setting)) => policy.set("by", format!("[route, {setting}]")),
+            (FilterScope::AllRoutes, None) => policy.set("by", "route"),
+            (FilterScope::Route(_), None) => {}
         }
         if matches!(by, CountedBy::User | CountedBy::UserOrIp) {
             self.identify_users();
         }
-        let own = filter.arg(&["deny-empty-key"]).and_then(|property| self.is_true(property));
+        let own = filter.arg(&["deny-empty-key"]).and_then(|property| self.switch(property, true));
         let general = settings.and_then(|settings| settings.get("deny-empty-key"));
-        let general = general.and_then(|property| self.is_true(property));
+        let general = general.and_then(|property| self.switch(property, true));
         let denies = own.or(general).unwrap_or(true);
         if by.may_be_missing() && denies {
             policy.set("missing", "deny");
@@ -155,6 +159,9 @@ impl SpringReader<'_> {
     /// A rate per second, which may have decimals: 0.5 is one in two seconds.
     fn decimal_rate(&mut self, property: &SpringProperty) -> Option<(DraftNumber, DraftDuration)> {
         let text = self.text(property, A_NUMBER)?.value.unwrap_or_default();
+        if text.contains('.') {
+            self.fixed(property, A_NUMBER);
+        }
         let Some((whole, decimals)) =
             text.split_once('.').filter(|(_, decimals)| decimals.len() <= DECIMALS_MAX)
         else {

@@ -1,21 +1,31 @@
 //! Reads the values of Spring's properties: texts, numbers, durations and switches, and reports those that are invalid.
 
-use std::collections::BTreeSet;
-use std::num::NonZeroU32;
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use ratewright_core::Micros;
 use ratewright_core::quota::{Algorithm, Rate};
 
+use super::durations::{as_written, duration_of, duration_text, unit_of_name};
+use super::exemptions::Exemptions;
 use super::placeholders::{SpringText, converted, list_items};
 use super::properties::SpringProperty;
+use super::switches::SwitchedSection;
 use crate::config::{ConfigError, SourceFile};
 use crate::convert::policy_file_draft::PolicyFileDraft;
+
+/// The placeholders in all values together. Properties may refer to each other, so that few bytes expand to many.
+const EXPANSIONS_MAX: usize = 100_000;
 
 /// What a variable without a default stands for, to check the file.
 pub(super) const A_NUMBER: &str = "1";
 pub(super) const A_DURATION: &str = "1s";
 pub(super) const A_NAME: &str = "stand-in";
 pub(super) const A_URL: &str = "http://stand-in.invalid:1";
+
+/// The problem of a number such as 010.
+const OCTAL: &str = "a number with a leading zero is ambiguous: Spring reads 010 as 8, other programs read 10. Write it without the zero";
 
 /// The properties, the policy file that is made of them, and what there is to report.
 pub(super) struct SpringReader<'a> {
@@ -24,8 +34,16 @@ pub(super) struct SpringReader<'a> {
     pub(super) errors: Vec<ConfigError>,
     pub(super) warnings: Vec<ConfigError>,
     pub(super) notes: Vec<String>,
+    /// Comments on what was assumed, for the next policy.
+    pub(super) pending: Vec<String>,
+    /// Requests that are never limited, if the file names them.
+    pub(super) exempted: Option<Exemptions<'a>>,
+    /// The sections that were converted.
+    pub(super) switched: Vec<SwitchedSection<'a>>,
     files: &'a [SourceFile],
-    names: BTreeSet<String>,
+    /// Names, and how often each was used.
+    names: BTreeMap<String, usize>,
+    expansions_left: Cell<usize>,
 }
 
 /// A whole number as a policy file writes it, and its value if it has no unknown variable.
@@ -50,8 +68,12 @@ impl<'a> SpringReader<'a> {
             errors: Vec::new(),
             warnings: Vec::new(),
             notes: Vec::new(),
+            pending: Vec::new(),
+            exempted: None,
+            switched: Vec::new(),
             files,
-            names: BTreeSet::new(),
+            names: BTreeMap::new(),
+            expansions_left: Cell::new(EXPANSIONS_MAX),
         }
     }
 
@@ -91,7 +113,16 @@ impl<'a> SpringReader<'a> {
 
     /// The text of a property, with its placeholders converted. `stand_in` is what variables without a default stand for.
     pub(super) fn text(&mut self, property: &SpringProperty, stand_in: &'static str) -> Option<SpringText> {
-        let text = converted(self.root, property.text()?.trim());
+        let text = property.text()?.trim();
+        if let Some(other) = property.written_again.take() {
+            let line = property.place.map_or(0, |place| place.line);
+            let problem = format!(
+                "written twice, in lines {} and {line}; spellings do not matter. Keep one",
+                other.line
+            );
+            self.error(property, &problem);
+        }
+        let text = self.converted(text);
         for name in &text.required {
             self.draft.variables.insert(name.clone(), stand_in);
         }
@@ -102,6 +133,17 @@ impl<'a> SpringReader<'a> {
         Some(text)
     }
 
+    /// Converts the placeholders of a text.
+    pub(super) fn converted(&mut self, text: &str) -> SpringText {
+        let text = converted(self.root, text, &self.expansions_left);
+        if self.expansions_left.get() == 0 && self.errors.is_empty() {
+            let problem =
+                format!("more than {EXPANSIONS_MAX} placeholders; do properties refer to each other?");
+            self.errors.push(ConfigError::at(self.files, None, problem, true));
+        }
+        text
+    }
+
     /// The texts of a list, or of a text with commas.
     pub(super) fn texts(&mut self, property: &SpringProperty, stand_in: &'static str) -> Vec<SpringText> {
         let mut texts = Vec::new();
@@ -110,24 +152,11 @@ impl<'a> SpringReader<'a> {
         }
         let Some(text) = property.text() else { return texts };
         for part in list_items(text) {
-            let text = converted(self.root, part);
+            let text = self.converted(part);
             text.required.iter().for_each(|name| _ = self.draft.variables.insert(name.clone(), stand_in));
             texts.push(text);
         }
         texts
-    }
-
-    /// A switch. A variable counts as its default.
-    pub(super) fn is_true(&mut self, property: &SpringProperty) -> Option<bool> {
-        let text = self.text(property, "true")?;
-        match text.value.as_deref().map(str::to_ascii_lowercase).as_deref() {
-            Some("true" | "yes" | "on" | "1") => Some(true),
-            Some("false" | "no" | "off" | "0") => Some(false),
-            Some(_) | None => {
-                self.error(property, "this is neither true nor false; write one of them");
-                None
-            }
-        }
     }
 
     /// A whole number. One that is too large for Ratewright is lowered, never raised.
@@ -139,6 +168,10 @@ impl<'a> SpringReader<'a> {
         let Some(value) = &text.value else {
             return Some(DraftNumber { text: text.written, value: None });
         };
+        if self.is_octal(property) {
+            self.error(property, OCTAL);
+            return None;
+        }
         let digits = value.replace('_', "");
         let is_whole = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
         if !is_whole {
@@ -154,6 +187,28 @@ impl<'a> SpringReader<'a> {
         }
         self.warn(property, &format!("the largest number is {}; it is used instead", u32::MAX));
         Some(DraftNumber::known(u32::MAX))
+    }
+
+    /// True if a number is written with a zero before it, without quotes.
+    fn is_octal(&self, property: &SpringProperty) -> bool {
+        let written = property.place.and_then(|place| {
+            let line = self
+                .files
+                .get(place.file)?
+                .text
+                .lines()
+                .nth(usize::try_from(place.line).ok()?.checked_sub(1)?)?;
+            let column = usize::try_from(place.column).ok()?.checked_sub(1)?;
+            Some(
+                line.chars()
+                    .skip(column)
+                    .take_while(|c| c.is_alphanumeric() || *c == '_')
+                    .collect::<String>(),
+            )
+        });
+        let is_digit = |b: u8| b.is_ascii_digit() || b == b'_';
+        written
+            .is_some_and(|digits| digits.len() > 1 && digits.starts_with('0') && digits.bytes().all(is_digit))
     }
 
     /// A number from 1 up.
@@ -188,6 +243,10 @@ impl<'a> SpringReader<'a> {
             }
             return Some(DraftDuration { text: written, value: None });
         };
+        if self.is_octal(property) {
+            self.error(property, OCTAL);
+            return None;
+        }
         let is_bare = value.bytes().all(|b| b.is_ascii_digit());
         if is_bare && unit.is_none() {
             let advice = "it has no unit, and is read as seconds; Spring reads a Duration in milliseconds. Write 6s or 6ms";
@@ -222,12 +281,16 @@ impl<'a> SpringReader<'a> {
             base.push_str("-limit");
         }
         let mut name = base.clone();
-        let mut n = 1;
-        while !self.names.insert(format!("{kind}/{name}")) {
-            n += 1;
+        loop {
+            if let Entry::Vacant(free) = self.names.entry(format!("{kind}/{name}")) {
+                free.insert(1);
+                return name;
+            }
+            // Counted, not tried one by one: a file may have thousands of limits without a name.
+            let n = self.names.entry(format!("{kind}/{base}")).or_insert(1);
+            *n += 1;
             name = format!("{base}-{n}");
         }
-        name
     }
 }
 
@@ -244,106 +307,5 @@ impl DraftDuration {
 
     pub(super) fn seconds(seconds: u64) -> Self {
         Self::known(Micros::from_secs(seconds))
-    }
-}
-
-/// A duration in the largest unit that divides it.
-fn duration_text(micros: Micros) -> String {
-    // The rate's text has the unit of its window; a window of one unit has no number.
-    let rate = Rate::new(NonZeroU32::MIN, micros).map(|rate| rate.to_string()).unwrap_or_default();
-    let window = rate.trim_start_matches("1/");
-    if window.starts_with(|c: char| c.is_ascii_digit()) { window.to_owned() } else { format!("1{window}") }
-}
-
-/// A duration with the number that it was written with: `60s` stays `60s`, `1m` is `1min`. None for other forms.
-fn as_written(text: &str) -> Option<String> {
-    let end = text.find(|c: char| !c.is_ascii_digit())?;
-    let (count, unit) = text.split_at(end);
-    let unit = if unit == "m" { "min" } else { unit };
-    let is_plain = !count.is_empty() && ["ms", "s", "min", "h", "d"].contains(&unit);
-    is_plain.then(|| format!("{count}{unit}"))
-}
-
-/// The unit that a property's name ends with: `retry-after-seconds`.
-fn unit_of_name(name: &str) -> Option<&'static str> {
-    const UNITS: [(&str, &str); 10] = [
-        ("milliseconds", "ms"),
-        ("millis", "ms"),
-        ("ms", "ms"),
-        ("seconds", "s"),
-        ("secs", "s"),
-        ("sec", "s"),
-        ("minutes", "min"),
-        ("mins", "min"),
-        ("hours", "h"),
-        ("days", "d"),
-    ];
-    let last = name.rsplit('.').next().unwrap_or_default().to_ascii_lowercase();
-    UNITS.iter().find(|(ending, _)| last.ends_with(ending)).map(|(_, unit)| *unit)
-}
-
-/// A duration in Spring's simple form or in ISO 8601. Nanoseconds are rounded up: a longer period is stricter.
-fn duration_of(text: &str) -> Option<Micros> {
-    let text = text.trim().to_ascii_lowercase();
-    if let Some(count) = text.strip_suffix("ns") {
-        return count.trim().parse::<u64>().ok().map(|nanos| Micros::new(nanos.div_ceil(1_000)));
-    }
-    let Some(iso) = text.strip_prefix('p') else {
-        let has_number = text.starts_with(|c: char| c.is_ascii_digit());
-        return Micros::parse(&text).filter(|_| has_number);
-    };
-    let (days, time) = iso.split_once('t').unwrap_or((iso, ""));
-    let mut total = Micros::new(0);
-    for (part, units) in [(days, "d"), (time, "hms")] {
-        let mut rest = part;
-        while !rest.is_empty() {
-            let end = rest.find(|c: char| !c.is_ascii_digit())?;
-            let (count, after) = rest.split_at(end);
-            let unit = after.chars().next().filter(|unit| units.contains(*unit))?;
-            // In ISO 8601, `m` after the T is minutes, as it is in a policy file.
-            let length = Micros::parse(&format!("{count}{unit}")).filter(|_| !count.is_empty())?;
-            total = Micros::new(total.as_micros().saturating_add(length.as_micros()));
-            rest = after.strip_prefix(unit).unwrap_or_default();
-        }
-    }
-    Some(total)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn durations_read_as_spring_reads_them() {
-        for (text, expected) in [
-            ("6s", Some("6s")),
-            ("1m", Some("1min")),
-            ("90s", Some("90s")),
-            ("PT1M30S", Some("90s")),
-            ("p1dt12h", Some("36h")),
-            ("500ms", Some("500ms")),
-            ("1500ns", Some("2us")),
-            ("24H", Some("1d")),
-            ("s", None),
-            ("P", Some("")),
-            ("PT", Some("")),
-            ("PT1", None),
-            ("PTM", None),
-            ("1.5s", None),
-            ("-1s", None),
-            ("", None),
-            ("1 fortnight", None),
-        ] {
-            let shown = duration_of(text)
-                .map(|micros| if micros.is_zero() { String::new() } else { duration_text(micros) });
-            assert_eq!(shown.as_deref(), expected, "{text}");
-        }
-    }
-
-    #[test]
-    fn a_name_may_have_the_unit() {
-        assert_eq!(unit_of_name("a.retry-after-seconds"), Some("s"));
-        assert_eq!(unit_of_name("a.refillPeriodMillis"), Some("ms"));
-        assert_eq!(unit_of_name("a.window"), None);
     }
 }

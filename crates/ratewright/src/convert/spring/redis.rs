@@ -1,7 +1,9 @@
 //! `spring.data.redis` as `store.redis`. A password in the file becomes a variable.
 
+use super::logins::{self, SplitAddress};
+use super::placeholders::SpringText;
 use super::properties::SpringProperty;
-use super::reader::{A_NAME, A_NUMBER, A_URL, SpringReader};
+use super::reader::{A_NAME, A_NUMBER, SpringReader};
 use crate::convert::policy_file_draft::{DraftLine, quoted, quoted_list};
 
 /// The variables that replace passwords.
@@ -43,18 +45,17 @@ fn connection(reader: &mut SpringReader<'_>, section: &SpringProperty, lines: &m
     let scheme = if is_tls { "rediss" } else { "redis" };
     let login = login(reader, section, PASSWORD);
     let database = section.get("database").and_then(|property| reader.number(property));
-    let database =
-        database.filter(|number| number.value != Some(0)).map(|number| format!("/{}", number.text));
+    let database = database.filter(|number| number.text != "0").map(|number| format!("/{}", number.text));
     let database = database.unwrap_or_default();
     if let Some(url) = section.get("url") {
-        let url = url_without_password(reader, url);
-        lines.extend(url.map(|url| setting("redis.url", &quoted(&url))));
+        if let Some(text) = reader.text(url, "redis://stand-in.invalid") {
+            let url = without_password(reader, url, &text, None, PASSWORD);
+            lines.push(setting("redis.url", &quoted(&url)));
+        }
     } else if let Some(nodes) = section.get("cluster.nodes") {
-        let urls: Vec<_> = reader
-            .texts(nodes, A_NAME)
-            .iter()
-            .map(|node| format!("{scheme}://{login}{}", node.written))
-            .collect();
+        let texts = reader.texts(nodes, A_NAME);
+        let urls = texts.iter().map(|node| without_password(reader, nodes, node, Some(&login), PASSWORD));
+        let urls: Vec<_> = urls.map(|node| format!("{scheme}://{node}")).collect();
         if urls.len() == 1 {
             lines.push(setting("redis.cluster", "true"));
         }
@@ -65,12 +66,19 @@ fn connection(reader: &mut SpringReader<'_>, section: &SpringProperty, lines: &m
             lines.push(setting("redis.url", &quoted(&format!("{scheme}://{login}localhost{database}"))));
         }
     } else {
-        let host = section.get("host").and_then(|host| reader.text(host, A_NAME)).map(|host| host.written);
-        let host = host.filter(|host| !host.is_empty()).unwrap_or_else(|| "localhost".to_owned());
-        let host = if host.contains(':') && !host.contains(['$', '[']) { format!("[{host}]") } else { host };
+        let is_address =
+            |host: &SpringText| !host.written.contains(['$', '[', '@']) && host.written.contains(':');
+        let property = section.get("host");
+        let host =
+            property.and_then(|host| reader.text(host, A_NAME)).filter(|host| !host.written.is_empty());
+        let host = match (property, host) {
+            (Some(_), Some(host)) if is_address(&host) => format!("{login}[{}]", host.written),
+            (Some(property), Some(host)) => without_password(reader, property, &host, Some(&login), PASSWORD),
+            _ => format!("{login}localhost"),
+        };
         let port = section.get("port").and_then(|port| reader.text(port, A_NUMBER)).map(|port| port.written);
         let port = port.unwrap_or_else(|| "6379".to_owned());
-        lines.push(setting("redis.url", &quoted(&format!("{scheme}://{login}{host}:{port}{database}"))));
+        lines.push(setting("redis.url", &quoted(&format!("{scheme}://{host}:{port}{database}"))));
     }
     leftovers(reader, section, lines);
 }
@@ -94,8 +102,13 @@ fn leftovers(reader: &mut SpringReader<'_>, section: &SpringProperty, lines: &mu
 fn sentinels(reader: &mut SpringReader<'_>, sentinel: &SpringProperty, lines: &mut Vec<DraftLine>) {
     let login = login(reader, sentinel, SENTINEL_PASSWORD);
     let master = sentinel.get("master").and_then(|master| reader.text(master, A_NAME));
-    let nodes = sentinel.get("nodes").map(|nodes| reader.texts(nodes, A_NAME)).unwrap_or_default();
-    let urls: Vec<_> = nodes.iter().map(|node| quoted(&format!("redis://{login}{}", node.written))).collect();
+    let mut urls = Vec::new();
+    if let Some(nodes) = sentinel.get("nodes") {
+        for node in reader.texts(nodes, A_NAME) {
+            let node = without_password(reader, nodes, &node, Some(&login), SENTINEL_PASSWORD);
+            urls.push(quoted(&format!("redis://{node}")));
+        }
+    }
     let master = quoted(&master.map(|master| master.written).unwrap_or_default());
     lines.push(setting("redis.sentinel", &format!("{{ master: {master}, nodes: [{}] }}", urls.join(", "))));
 }
@@ -128,27 +141,49 @@ fn hidden(reader: &mut SpringReader<'_>, section: &SpringProperty, variable: &'s
     format!("${{{variable}}}")
 }
 
-/// A url of Redis. A literal password in it becomes a variable.
-fn url_without_password(reader: &mut SpringReader<'_>, property: &SpringProperty) -> Option<String> {
-    let text = reader.text(property, A_URL)?;
-    for name in &text.required {
-        reader.draft.variables.insert(name.clone(), "redis://stand-in.invalid");
+/// A url, or a host, without a literal password; that becomes a variable. `own` is the login that other properties name.
+fn without_password(
+    reader: &mut SpringReader<'_>,
+    property: &SpringProperty,
+    text: &SpringText,
+    own: Option<&str>,
+    variable: &'static str,
+) -> String {
+    const DROPPED: &str = "the default of this variable has a password and was left out; set the variable";
+    let mut written = text.written.clone();
+    if logins::default_has_login(text) {
+        reader.warn(property, DROPPED);
+        let (without, names) = logins::without_defaults(&written);
+        let stand_in =
+            if without.starts_with("${") && own.is_none() { "redis://stand-in.invalid" } else { A_NAME };
+        names.into_iter().for_each(|name| _ = reader.draft.variables.insert(name, stand_in));
+        written = without;
     }
-    let has_password = |url: &str| {
-        let authority = url.split_once("://").map(|(_, rest)| rest.split('/').next().unwrap_or_default());
-        authority
-            .and_then(|authority| authority.rsplit_once('@'))
-            .is_some_and(|(login, _)| login.contains(':'))
+    let SplitAddress { scheme, login, host } = logins::split(&written);
+    // A password in a query is dropped with the query.
+    let host = match host.split_once('?').filter(|(_, query)| query.to_ascii_lowercase().contains("password"))
+    {
+        Some((host, _)) => {
+            hidden(reader, property, variable);
+            host
+        }
+        None => host,
     };
-    if !text.value.as_deref().is_some_and(has_password) {
-        return Some(text.written);
+    let scheme = if own.is_some() { "" } else { scheme };
+    let Some(login) = login else {
+        return format!("{scheme}{}{host}", own.unwrap_or_default());
+    };
+    if let Some(own) = own.filter(|own| !own.is_empty()) {
+        reader.warn(property, "the login before the host was left out; username and password count");
+        return format!("{own}{host}");
     }
-    let url = text.value.unwrap_or_default();
-    let (scheme, rest) = url.split_once("://")?;
-    let (login, host) = rest.rsplit_once('@')?;
-    let user = login.split(':').next().unwrap_or_default();
-    let password = hidden(reader, property, PASSWORD);
-    Some(format!("{scheme}://{user}:{password}@{host}"))
+    let (user, password) = logins::user_and_password(login);
+    let password = if password.is_empty() || logins::is_secret_variable(password) {
+        password.to_owned()
+    } else {
+        hidden(reader, property, variable)
+    };
+    format!("{scheme}{user}:{password}@{host}")
 }
 
 fn encoded(text: &str) -> String {

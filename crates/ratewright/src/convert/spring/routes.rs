@@ -2,6 +2,7 @@
 //!
 //! Spring takes the first route that matches, Ratewright the most specific one. Where that makes a difference, a warning says so.
 
+mod order;
 mod upstream;
 
 use super::predicates::{RouteComponent, RouteConditions};
@@ -41,8 +42,9 @@ const HEADERS: &str = "Ratewright does not change headers; set them in the upstr
 const NO_FILTER: &str = "Ratewright has no such filter";
 
 /// A route that was converted.
-struct ConvertedRoute {
+struct ConvertedRoute<'a> {
     id: String,
+    property: &'a SpringProperty,
     conditions: RouteConditions,
     item: DraftItem,
     policies: Vec<String>,
@@ -53,6 +55,8 @@ struct RouteDefaults<'a> {
     /// The settings of all `RequestRateLimiter` filters.
     limiter: Option<&'a SpringProperty>,
     keeps_host: bool,
+    /// The index of the first policy that is made of a filter.
+    first_policy: usize,
 }
 
 /// What the filters of a route, or of all routes, say.
@@ -73,20 +77,22 @@ pub(super) fn convert(reader: &mut SpringReader<'_>) -> bool {
     let limiter = sections.iter().find_map(|section| section.get("filter.request-rate-limiter"));
     let filters: Vec<_> =
         sections.iter().flat_map(|section| RouteComponent::all(section.get("default-filters"))).collect();
+    let first_policy = reader.n_policies();
     let defaults = read_filters(reader, &filters, FilterScope::AllRoutes, limiter);
     for FilterPolicy { policy, .. } in defaults.policies {
         reader.draft.section("policies").items.push(policy);
     }
-    let common = RouteDefaults { limiter, keeps_host: defaults.keeps_host };
+    let common = RouteDefaults { limiter, keeps_host: defaults.keeps_host, first_policy };
     let mut listed: Vec<_> =
         sections.iter().filter_map(|section| section.get("routes")).flat_map(SpringProperty::items).collect();
-    listed.sort_by_key(|route| order(route));
-    let mut converted: Vec<ConvertedRoute> = Vec::new();
+    listed.sort_by_cached_key(|route| order(reader, route));
+    let mut converted: Vec<ConvertedRoute<'_>> = Vec::new();
     for route in listed {
         if let Some(route) = convert_route(reader, route, &common) {
             add(reader, &mut converted, route);
         }
     }
+    order::apply(reader, &mut converted);
     let gateway_settings = defaults.settings.into_iter().filter(|line| matches!(line, DraftLine::Comment(_)));
     let comments: Vec<_> = gateway_settings.collect();
     reader.draft.section("routes").lines.extend(comments);
@@ -97,6 +103,7 @@ pub(super) fn convert(reader: &mut SpringReader<'_>) -> bool {
         }
         reader.draft.section("routes").items.push(item);
     }
+    reader.add_switch(None, first_policy);
     if let Some(section) = sections.first() {
         general(reader, section);
     }
@@ -104,7 +111,11 @@ pub(super) fn convert(reader: &mut SpringReader<'_>) -> bool {
 }
 
 /// Adds a route, or its policies to an earlier route that takes the same requests.
-fn add(reader: &mut SpringReader<'_>, converted: &mut Vec<ConvertedRoute>, mut route: ConvertedRoute) {
+fn add<'a>(
+    reader: &mut SpringReader<'_>,
+    converted: &mut Vec<ConvertedRoute<'a>>,
+    mut route: ConvertedRoute<'a>,
+) {
     if let Some(same) = converted.iter_mut().find(|other| other.conditions == route.conditions) {
         let note = format!(
             "route {} has the same path, host and method as route {}; its limits were added there, its upstream was dropped",
@@ -126,16 +137,17 @@ fn add(reader: &mut SpringReader<'_>, converted: &mut Vec<ConvertedRoute>, mut r
     converted.push(route);
 }
 
-fn order(route: &SpringProperty) -> i64 {
-    route.get("order").and_then(SpringProperty::text).and_then(|text| text.trim().parse().ok()).unwrap_or(0)
+fn order(reader: &mut SpringReader<'_>, route: &SpringProperty) -> i64 {
+    let text = route.get("order").and_then(|order| reader.fixed(order, "0"));
+    text.and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
-fn convert_route(
+fn convert_route<'a>(
     reader: &mut SpringReader<'_>,
-    route: &SpringProperty,
+    route: &'a SpringProperty,
     defaults: &RouteDefaults<'_>,
-) -> Option<ConvertedRoute> {
-    if route.get("enabled").and_then(|enabled| reader.is_true(enabled)) == Some(false) {
+) -> Option<ConvertedRoute<'a>> {
+    if route.get("enabled").and_then(|enabled| reader.switch(enabled, true)) == Some(false) {
         let comment = reader.not_converted(route, "the route is switched off");
         reader.draft.section("routes").comment(comment);
         return None;
@@ -168,8 +180,10 @@ fn convert_route(
     item.lines.extend(timeouts(reader, route.get("metadata")));
     comments.extend(reader.leftovers(route, "routes have no such setting"));
     comments.into_iter().for_each(|comment| item.comment(comment));
-    let policies = policies.into_iter().map(|policy| add_policy(reader, policy)).collect();
-    Some(ConvertedRoute { id, conditions, item, policies })
+    let policies =
+        policies.into_iter().map(|policy| add_policy(reader, policy, defaults.first_policy)).collect();
+    reader.assumed().into_iter().for_each(|comment| item.comment(comment));
+    Some(ConvertedRoute { id, property: route, conditions, item, policies })
 }
 
 /// Writes the limits of a route without an upstream as policies for its paths: another route may take its requests.
@@ -188,7 +202,11 @@ fn keep_limits(reader: &mut SpringReader<'_>, route: &SpringProperty, defaults: 
 }
 
 /// Adds a policy, or finds the equal one that Spring shares between routes, and returns its name.
-fn add_policy(reader: &mut SpringReader<'_>, FilterPolicy { policy, is_shared }: FilterPolicy) -> String {
+fn add_policy(
+    reader: &mut SpringReader<'_>,
+    FilterPolicy { policy, is_shared }: FilterPolicy,
+    first: usize,
+) -> String {
     let policies = &mut reader.draft.section("policies").items;
     let settings = |item: &DraftItem| -> Vec<(String, String)> {
         let lines = item.lines.iter().filter_map(|line| match line {
@@ -197,7 +215,7 @@ fn add_policy(reader: &mut SpringReader<'_>, FilterPolicy { policy, is_shared }:
         });
         lines.collect()
     };
-    let equal = policies.iter().find(|other| is_shared && settings(other) == settings(&policy));
+    let equal = policies.iter().skip(first).find(|other| is_shared && settings(other) == settings(&policy));
     if let Some(equal) = equal {
         return equal.name.clone();
     }

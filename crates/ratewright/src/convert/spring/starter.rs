@@ -15,7 +15,7 @@ use super::client_keys::CountedBy;
 use super::path_regex;
 use super::properties::{SpringProperty, is_same};
 use super::quotas::DraftBucket;
-use super::reader::{A_NAME, DraftDuration, SpringReader};
+use super::reader::{A_NAME, A_NUMBER, DraftDuration, SpringReader};
 use crate::convert::policy_file_draft::{DraftItem, quoted, quoted_list};
 
 /// Properties that say how Java keeps the buckets, and have no meaning here.
@@ -42,19 +42,22 @@ const UNITS: [(&str, u64); 7] = [
     ("months", 2_592_000),
 ];
 
+/// Units of time that a policy file has too; there, a number may be a variable.
+const SHORT_UNITS: [(&str, &str); 5] =
+    [("millis", "ms"), ("seconds", "s"), ("minutes", "min"), ("hours", "h"), ("days", "d")];
+
 /// Converts the filters. Returns whether there are any.
 pub(super) fn convert(reader: &mut SpringReader<'_>) -> bool {
     let Some(section) = reader.root.get("bucket4j").filter(|section| !section.entries().is_empty()) else {
         return false;
     };
-    if section.get("enabled").and_then(|enabled| reader.is_true(enabled)) == Some(false) {
-        reader.draft.enabled = Some("false".to_owned());
-    }
+    let first_policy = reader.n_policies();
     for (n, filter) in
         section.get("filters").map(SpringProperty::items).unwrap_or_default().iter().enumerate()
     {
         convert_filter(reader, filter, n);
     }
+    reader.add_switch(section.get("enabled"), first_policy);
     read_silently(section);
     let comments = reader.leftovers(section, "this property of the starter has no equivalent");
     let policies = reader.draft.section("policies");
@@ -71,8 +74,9 @@ fn convert_filter(reader: &mut SpringReader<'_>, filter: &SpringProperty, n: usi
         .get("id")
         .and_then(SpringProperty::text)
         .map_or_else(|| format!("filter-{}", n + 1), str::to_owned);
-    let is_first =
-        !filter.get("strategy").and_then(SpringProperty::text).is_some_and(|text| is_same(text, "all"));
+    let strategy = filter.get("strategy").and_then(|strategy| reader.text(strategy, "all"));
+    // A variable: all limits apply, as that is stricter.
+    let is_first = !strategy.is_some_and(|text| text.has_variables() || is_same(&text.written, "all"));
     read_silently(filter);
     let paths = filter.get("url").and_then(|url| paths(reader, url));
     let list = filter.get("rate-limits");
@@ -140,14 +144,15 @@ fn convert_limit(
     let key = limit.first_of(&["cache-key", "expression"]);
     let by = match key.and_then(SpringProperty::text) {
         None => CountedBy::Everybody,
-        Some(expression) => CountedBy::of_expression(expression).unwrap_or_else(|| {
-            reader.warn(
-                key.unwrap_or(limit),
-                "unknown expression; assumed by: ip. See by in docs/reference/configuration.md",
-            );
-            policy.comment("assumed: by, for the cache-key");
-            CountedBy::Ip
-        }),
+        Some(expression) => {
+            let by = CountedBy::of_expression(expression).unwrap_or(CountedBy::Ip);
+            if !CountedBy::is_exact(expression) {
+                let shown = by.setting().unwrap_or_else(|| "one bucket for everybody".to_owned());
+                let assumption = format!("by: {shown}; expressions are not evaluated, compare it with yours");
+                reader.assume(key.unwrap_or(limit), &assumption);
+            }
+            by
+        }
     };
     if matches!(by, CountedBy::User | CountedBy::UserOrIp) {
         reader.identify_users();
@@ -156,7 +161,9 @@ fn convert_limit(
         policy.set("by", setting);
     }
     if by.may_be_missing() {
-        policy.set("missing", "ip"); // the starter counts all requests without a value together
+        policy.set("missing", "deny");
+        let assumption = "missing: deny, requests without it get 403; the starter counts them together. Or write missing: ip, to count by address";
+        reader.assume(key.unwrap_or(limit), assumption);
     }
     let bandwidths = limit.get("bandwidths");
     let mut quotas = Vec::new();
@@ -178,6 +185,7 @@ fn convert_limit(
         return None;
     }
     policy.set_all("quota", quotas);
+    reader.assumed().into_iter().for_each(|comment| policy.comment(comment));
     for condition in conditions(limit).collect::<Vec<_>>() {
         let advice = "expressions are not read; the limit holds for all requests. See overrides and when";
         policy.comment(reader.not_converted(condition, advice));
@@ -201,7 +209,7 @@ fn bandwidth_quota(reader: &mut SpringReader<'_>, bandwidth: &SpringProperty) ->
     let refill = reader.refill(bandwidth.get("refill-speed"));
     let fixed = bandwidth.get("fixed-refill-interval").and_then(|property| reader.number(property));
     let period = span(reader, bandwidth, "time", "unit")?;
-    let (period, refill) = match fixed.filter(|fixed| fixed.value != Some(0)) {
+    let (period, refill) = match fixed.filter(|fixed| fixed.text != "0") {
         Some(_) => {
             (span(reader, bandwidth, "fixed-refill-interval", "fixed-refill-interval-unit")?, Refill::Stepped)
         }
@@ -224,8 +232,15 @@ fn span(
         reader.error(bandwidth, "a bandwidth needs time and unit, such as time: 1 and unit: minutes");
         return None;
     };
-    let count = reader.positive(time)?.value;
-    let name = reader.text(unit, A_NAME)?.value.unwrap_or_default();
+    let count = reader.positive(time)?;
+    let name = reader.fixed(unit, A_NAME)?;
+    let short = SHORT_UNITS.iter().find(|(known, _)| is_same(known, &name)).map(|(_, short)| *short);
+    if let Some(short) = short.filter(|_| count.text.contains('$')) {
+        let unit = Micros::parse(&format!("1{short}")).map_or(0, Micros::as_micros);
+        let value = count.value.map(|count| Micros::new(u64::from(count).saturating_mul(unit)));
+        return Some(DraftDuration { text: format!("{}{short}", count.text), value });
+    }
+    let count = reader.fixed(time, A_NUMBER).and(count.value);
     let seconds = UNITS.iter().find(|(known, _)| is_same(known, &name)).map(|(_, seconds)| *seconds);
     let micros = match name.to_ascii_lowercase().as_str() {
         "millis" | "milliseconds" => Some(1_000),

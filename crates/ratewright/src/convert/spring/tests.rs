@@ -1,5 +1,10 @@
 //! Invalid and changed Spring files: the conversion reports them, never panics, and never shows a password.
 
+mod invalid;
+mod never_looser;
+mod secrets;
+mod sizes;
+
 use expect_test::{Expect, expect};
 use proptest::prelude::*;
 
@@ -15,6 +20,34 @@ const DECISIONS: &str = include_str!("../../../tests/it/convert/decisions.yml");
 fn converted(text: &str) -> Result<Conversion, Vec<ConfigError>> {
     let file = SourceFile { path: "application.yml".into(), text: text.to_owned(), is_profile: false };
     convert(&[file], None)
+}
+
+/// The policy file, and all warnings and notes.
+#[track_caller]
+fn both(text: &str) -> (String, String) {
+    let Conversion { text, warnings, notes } = converted(text).unwrap_or_else(|errors| panic!("{errors:?}"));
+    let remarks = warnings.iter().map(ToString::to_string).chain(notes).map(|line| line + "\n");
+    // Comments without line breaks.
+    let mut lines: Vec<String> = Vec::new();
+    for line in text.lines() {
+        let comment = line.trim_start().strip_prefix("# ");
+        let begins =
+            comment.is_some_and(|text| text.starts_with("assumed") || text.starts_with("not converted"));
+        match (comment, lines.last_mut()) {
+            (Some(comment), Some(last)) if !begins && last.contains("# ") => {
+                last.push_str(&format!(" {comment}"))
+            }
+            _ => lines.push(line.to_owned()),
+        }
+    }
+    (lines.join("\n") + "\n", remarks.collect())
+}
+
+/// The errors of a text.
+#[track_caller]
+fn errors(text: &str) -> String {
+    let errors = converted(text).err().expect("the conversion fails");
+    errors.iter().map(|error| format!("{error:#}\n")).collect()
 }
 
 /// Converts a text, and compares the policy file without its head, or the errors.
@@ -186,27 +219,6 @@ fn variables_of_spring_become_variables_of_ratewright() {
 }
 
 #[test]
-fn passwords_become_variables() {
-    for redis in [
-        "{host: h, username: u, password: s3cret-in-a-file}",
-        "{url: 'redis://u:s3cret-in-a-file@h:6379/1'}",
-        "{url: '${REDIS_URL:redis://:s3cret-in-a-file@h}'}",
-        "{host: h, password: '${PASSWORD:s3cret-in-a-file}'}",
-        "{password: s3cret-in-a-file, sentinel: {master: m, nodes: 'a:26379,b:26379', password: s3cret-in-a-file}}",
-        "{password: s3cret-in-a-file, cluster.nodes: [a:1, b:2]}",
-    ] {
-        let text =
-            format!("spring.data.redis: {redis}\nrate-limit.default-limit: {{capacity: 1, window: 1m}}");
-        let Conversion { text, warnings, .. } =
-            converted(&text).unwrap_or_else(|errors| panic!("{errors:?}"));
-        assert!(text.contains("${REDIS_PASSWORD}") && !text.contains(SECRET), "{text}");
-        let warnings: Vec<_> = warnings.iter().map(ToString::to_string).collect();
-        assert!(warnings.iter().any(|line| line.contains("set the variable REDIS_PASSWORD")), "{warnings:?}");
-        assert!(!warnings.concat().contains(SECRET), "{warnings:?}");
-    }
-}
-
-#[test]
 fn every_property_is_converted_or_named() {
     check_remarks(
         "rate-limit:\n  limits:\n    login: {capacity: 1, window: 1m, paths: '.*/login.*', colour: red}\n  audit:\n    sink: [kafka]\n  key-type: ip\n  skip-paths: /h\nserver.port: 80\n",
@@ -217,106 +229,6 @@ fn every_property_is_converted_or_named() {
             these sections are not about rate limits, and were not read: server
         "#]],
     );
-}
-
-#[test]
-fn invalid_values_are_errors_with_their_line() {
-    let limit = |text: &str| format!("rate-limit:\n  limits:\n    a: {{{text}}}\n");
-    check(
-        &limit("capacity: -5, window: 1m"),
-        expect![[r#"
-        error: application.yml:3:19: rate-limit.limits.a.capacity: "-5" is not a whole number from 0 up; write one, such as 10
-    "#]],
-    );
-    check(
-        &limit("capacity: 5"),
-        expect![[r#"
-        error: application.yml:3:8: rate-limit.limits.a: this limit has no capacity with a refill or a window; their defaults are in your Java class. Write capacity, refill-tokens and refill-period here, and convert again
-    "#]],
-    );
-    check(
-        &limit("capacity: 5, window: soon"),
-        expect![[r#"
-        error: application.yml:3:30: rate-limit.limits.a.window: "soon" is not a duration of up to 100 years; write for example 6s or 1m
-    "#]],
-    );
-    check(
-        &limit("capacity: 0, window: 1m"),
-        expect![[r#"
-        error: application.yml:3:19: rate-limit.limits.a.capacity: 0 would deny everything or refill nothing; use at least 1
-    "#]],
-    );
-    check(
-        &limit("capacity: 5, refill-tokens: 1, refill-period: 200000d"),
-        expect![[r#"
-        error: application.yml:3:55: rate-limit.limits.a.refill-period: "200000d" is not a duration of up to 100 years; write for example 6s or 1m
-    "#]],
-    );
-    check(
-        &with_filter("{name: RequestRateLimiter, args: {key-resolver: x}}"),
-        expect![[r#"
-        error: application.yml:1:91: spring.cloud.gateway.routes[0].filters[0]: RequestRateLimiter needs args: redis-rate-limiter.replenishRate and burstCapacity
-    "#]],
-    );
-    check(
-        "spring.cloud.gateway.routes: [{id: a, uri: 'http://h', predicates: ['Path=/a b']}]",
-        expect![[r#"
-            error: application.yml:1:31: cannot be converted: routes.a.match.path: path segment "a b" matches no path: paths are matched in normalized form; write "a%20b"
-        "#]],
-    );
-    check(
-        "server: {port: 80}",
-        expect![[r#"
-        error: application.yml: no rate limits found; a section rate-limit with limits, spring.cloud.gateway.routes or bucket4j.filters is expected. Limits that are written in Java cannot be converted
-    "#]],
-    );
-    check(
-        "zuul.ratelimit.policy-list.users: [{limit: 10}]",
-        expect![[r#"
-        error: application.yml: no rate limits found; a section rate-limit with limits, spring.cloud.gateway.routes or bucket4j.filters is expected. Limits that are written in Java cannot be converted
-    "#]],
-    );
-    check(
-        "- a\n- b\n",
-        expect![[r#"
-        error: application.yml: no rate limits found; a section rate-limit with limits, spring.cloud.gateway.routes or bucket4j.filters is expected. Limits that are written in Java cannot be converted
-    "#]],
-    );
-    check(
-        "a: [1\nb: 2",
-        expect![[r#"
-        error: application.yml:2:2: invalid YAML: illegal placement of ':' indicator
-    "#]],
-    );
-    check(
-        "",
-        expect![[r#"
-        error: application.yml: no rate limits found; a section rate-limit with limits, spring.cloud.gateway.routes or bucket4j.filters is expected. Limits that are written in Java cannot be converted
-    "#]],
-    );
-    check(
-        &format!("a{}: 1", ".b".repeat(40)).replace(": 1", &format!(": {{c{}: 1}}", ".d".repeat(40))),
-        expect![[r#"
-            error: application.yml:1:168: properties are nested more than 64 levels deep; is this a Spring file?
-        "#]],
-    );
-}
-
-#[test]
-fn files_that_expand_without_end_are_rejected() {
-    let list = |name: char| format!("[{}]", vec![format!("*{name}"); 9].join(", "));
-    let bomb: String = ('b'..'p')
-        .map(|name| format!("{name}: &{name} {}\n", list(char::from_u32(name as u32 - 1).unwrap())))
-        .collect();
-    let deep = format!("a: {}1{}", "[".repeat(100_000), "]".repeat(100_000));
-    let doubling: String = (1..40).map(|n| format!("p{n}: '${{p{}}}${{p{}}}'\n", n - 1, n - 1)).collect();
-    for text in [
-        format!("a: &a [x]\n{bomb}"),
-        deep,
-        format!("p0: x\n{doubling}rate-limit.default-limit: {{capacity: '${{p39}}'}}"),
-    ] {
-        assert!(converted(&text).is_err());
-    }
 }
 
 /// Values to put in place of others.

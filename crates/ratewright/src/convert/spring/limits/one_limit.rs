@@ -32,15 +32,16 @@ const WINDOW: [&str; 8] = [
     "interval",
 ];
 const REQUESTS: [&str; 5] = ["limit", "max-requests", "requests", "request-limit", "permits"];
-const RATES: [(&str, u64); 8] = [
-    ("replenish-rate", 1),
-    ("refill-rate", 1),
-    ("leak-rate", 1),
-    ("requests-per-second", 1),
-    ("permits-per-second", 1),
-    ("requests-per-minute", 60),
-    ("requests-per-hour", 3_600),
-    ("requests-per-day", 86_400),
+/// Rates, and the seconds in the names of some.
+const RATES: [(&str, Option<u64>); 8] = [
+    ("replenish-rate", None),
+    ("refill-rate", None),
+    ("leak-rate", None),
+    ("requests-per-second", Some(1)),
+    ("permits-per-second", Some(1)),
+    ("requests-per-minute", Some(60)),
+    ("requests-per-hour", Some(3_600)),
+    ("requests-per-day", Some(86_400)),
 ];
 
 /// Properties of which every limit has one.
@@ -63,6 +64,8 @@ pub(super) struct NamedLimit<'a> {
     pub(super) key: Option<&'a SpringProperty>,
     /// True if it is for all that no other limit covers.
     pub(super) is_default: bool,
+    /// True if it is at the top of its section, whose switch it has.
+    pub(super) is_section: bool,
     /// The group, if there are other limits.
     pub(super) group: Option<&'a str>,
 }
@@ -79,9 +82,10 @@ impl<'a> NamedLimit<'a> {
         self.properties.first_of(names).or_else(|| self.default?.first_of(names))
     }
 
-    /// The policy of the limit. None if it is invalid or switched off without an amount; both are reported.
-    pub(super) fn policy(&self, reader: &mut SpringReader<'_>) -> Option<DraftItem> {
-        let is_off = self.get(&["enabled"]).and_then(|enabled| reader.is_true(enabled)) == Some(false);
+    /// The policy of the limit, and the paths that the file names. None if it is invalid or switched off without an amount; both are reported.
+    pub(super) fn policy(&self, reader: &mut SpringReader<'_>) -> Option<(DraftItem, Vec<String>)> {
+        let enabled = self.get(&["enabled"]).filter(|_| !self.is_section);
+        let is_off = enabled.and_then(|enabled| reader.switch(enabled, true)) == Some(false);
         if is_off && self.get(&ANY).is_none() {
             let comment = reader.not_converted(self.properties, "it is switched off and has no capacity");
             reader.draft.section("policies").comment(comment);
@@ -92,7 +96,7 @@ impl<'a> NamedLimit<'a> {
         if let Some(group) = self.group {
             policy.set("group", group);
         }
-        conditions(reader, self, &mut policy);
+        let paths = conditions(reader, self, &mut policy);
         self.counted_by(reader, &mut policy);
         self.quotas(reader, &mut policy)?;
         if let Some(property) = self.get(&["requested-tokens", "cost", "tokens-per-request"]) {
@@ -104,6 +108,7 @@ impl<'a> NamedLimit<'a> {
         if is_off {
             policy.set("mode", "off");
         }
+        reader.assumed().into_iter().for_each(|comment| policy.comment(comment));
         let is_section = self.properties.first_of(&super::LIMITS).is_some();
         if !is_section {
             let comments = reader.leftovers(self.properties, UNKNOWN);
@@ -112,7 +117,7 @@ impl<'a> NamedLimit<'a> {
         if let Some(default) = self.default.filter(|default| !std::ptr::eq(*default, self.properties)) {
             self.overridden(reader, default, &mut policy);
         }
-        Some(policy)
+        Some((policy, paths))
     }
 
     /// Reports the values of the default limit that this one overrides.
@@ -134,12 +139,13 @@ impl<'a> NamedLimit<'a> {
 
     fn counted_by(&self, reader: &mut SpringReader<'_>, policy: &mut DraftItem) {
         let property = self.properties.first_of(&KEY).or(self.key);
-        let text = property.and_then(|property| reader.text(property, A_NAME));
-        let name = text.as_ref().and_then(|text| text.value.as_deref()).unwrap_or_default();
-        let by = CountedBy::of_name(name);
+        let name = property.and_then(|property| reader.fixed(property, A_NAME)).unwrap_or_default();
+        let by = CountedBy::of_name(&name);
         if let Some(place) = property.filter(|_| by.is_none()) {
-            reader
-                .warn(place, "unknown kind of key; assumed by: ip. For users: by: { first_of: [user, ip] }");
+            reader.assume(
+                place,
+                "by: ip; this kind of key is not known. For users: by: { first_of: [user, ip] }",
+            );
         }
         let by = by.unwrap_or(CountedBy::Ip);
         if matches!(by, CountedBy::User | CountedBy::UserOrIp) {
@@ -149,7 +155,12 @@ impl<'a> NamedLimit<'a> {
             policy.set("by", setting);
         }
         if by.may_be_missing() {
-            policy.set("missing", "ip"); // what the code does is unknown; such requests must not be unlimited
+            policy.set("missing", "ip"); // such requests must not be unlimited
+            let place = property.unwrap_or(self.properties);
+            reader.assume(
+                place,
+                "missing: ip, requests without it are counted by address; the file does not say",
+            );
         }
     }
 
@@ -218,8 +229,16 @@ impl<'a> NamedLimit<'a> {
                 return Some(LimitAmounts { bucket: bucket(units, period, capacity), window });
             }
         } else if let Some((units, seconds)) = self.rate(reader)? {
-            let period = DraftDuration::seconds(seconds);
-            return Some(LimitAmounts { bucket: bucket(units, period, capacity), window: None });
+            // A rate per second, unless a period stands beside it; a rate whose name has a unit keeps that.
+            let own = match (seconds, self.get(&REFILL_PERIOD)) {
+                (None, Some(property)) => Some(reader.duration(property)?),
+                (None, None) | (Some(_), _) => None,
+            };
+            let is_window = own.is_some() || seconds.is_some();
+            let beside = if is_window { None } else { window.clone() };
+            let period = own.or(beside).unwrap_or_else(|| DraftDuration::seconds(seconds.unwrap_or(1)));
+            let window = capacity.clone().or_else(|| Some(units.clone())).zip(window).filter(|_| is_window);
+            return Some(LimitAmounts { bucket: bucket(units, period, capacity), window });
         } else if let Some(window) = window {
             let requests = self.optional(reader, &REQUESTS)?;
             if let Some(units) = requests.or_else(|| capacity.clone()) {
@@ -232,9 +251,9 @@ impl<'a> NamedLimit<'a> {
         None
     }
 
-    /// A rate per second, minute, hour or day. The outer None: it is invalid.
+    /// A rate, and its period if its name has one. The outer None: it is invalid.
     #[expect(clippy::option_option, reason = "absent and invalid are different")]
-    fn rate(&self, reader: &mut SpringReader<'_>) -> Option<Option<(DraftNumber, u64)>> {
+    fn rate(&self, reader: &mut SpringReader<'_>) -> Option<Option<(DraftNumber, Option<u64>)>> {
         let found = RATES.iter().find_map(|(name, seconds)| Some((self.get(&[name])?, *seconds)));
         let Some((property, seconds)) = found else { return Some(None) };
         reader.positive(property).map(|units| Some((units, seconds)))
@@ -267,6 +286,7 @@ pub(super) fn ad_hoc_quota(
         default: None,
         key: None,
         is_default: true,
+        is_section: false,
         group: None,
     };
     let LimitAmounts { bucket, .. } = limit.amounts(reader)?;

@@ -1,5 +1,7 @@
 //! The uri of a route, as an upstream: scheme, host and port.
 
+use super::super::logins;
+use super::super::placeholders::SpringText;
 use super::super::properties::SpringProperty;
 use super::super::reader::{A_URL, SpringReader};
 
@@ -25,7 +27,14 @@ pub(super) fn convert(
         reader.warn(route, "the route has no uri and is left out; its limits are policies for its paths");
         return Err(vec![format!("not converted: {}; the route has no uri", route.name)]);
     };
-    let text = reader.text(property, A_URL).unwrap_or_default();
+    let mut text = reader.text(property, A_URL).unwrap_or_default();
+    let is_whole = text.written.starts_with("${") && text.written.ends_with('}');
+    if logins::default_has_login(&text) && !(is_whole && text.written.matches("${").count() == 1) {
+        reader.warn(property, "the default of a variable has a login and was left out; set the variable");
+        let (written, names) = logins::without_defaults(&text.written);
+        names.into_iter().for_each(|name| _ = reader.draft.variables.insert(name, "stand-in.invalid"));
+        text = SpringText { written, value: None, ..text };
+    }
     // A variable that is the whole uri: its default is converted.
     let default = text.written.strip_prefix("${").and_then(|rest| rest.strip_suffix('}')?.split_once(":-"));
     let converted = match (default, &text.value) {
