@@ -101,6 +101,12 @@ impl RouteConditions {
         let (mut conditions, mut comments) = (Self::default(), Vec::new());
         for predicate in predicates {
             if predicate.is("Path") {
+                if !conditions.paths.is_empty() {
+                    comments.push(
+                        "assumed: a request matches one of several Path predicates; Spring wants all"
+                            .to_owned(),
+                    );
+                }
                 let paths = predicate.patterns(reader);
                 conditions.paths.extend(paths.iter().map(|path| path_pattern(path)));
                 if let Some(slash) = predicate.arg(&["match-trailing-slash"]) {
