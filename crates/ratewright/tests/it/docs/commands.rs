@@ -35,13 +35,13 @@ fn check_command(words: &[&str]) -> Result<(), String> {
         ["cargo", "test", "-p", package, "--test", "it", filter] => {
             let file = filter.trim_end_matches(['"', ':']).replace("::", "/");
             let file = root().join(format!("crates/{package}/tests/it/{file}.rs"));
-            holds(file.is_file(), "there is no such test")
+            holds(file.is_file(), "the test does not exist")
         }
         ["cargo", "test", "-p", package, ..] => {
-            holds(root().join("crates").join(package).is_dir(), "there is no such crate")
+            holds(root().join("crates").join(package).is_dir(), "the crate does not exist")
         }
         ["cargo", "install", "--path", path, ..] => {
-            holds(root().join(path).is_dir(), "there is no such crate")
+            holds(root().join(path).is_dir(), "the crate does not exist")
         }
         ["cargo", "run", "--release", "--", rest @ ..] | ["ratewright", rest @ ..] => check_options(rest),
         ["sudo", rest @ ..] if !rest.is_empty() => check_command(rest),
