@@ -151,7 +151,10 @@ impl Reader<'_> {
         match Policies::new(policies) {
             Ok(policies) => policies.with_exempt(exempt),
             Err(error) => {
-                self.error(None, error.to_string());
+                // The reader has found names that are used twice, with their lines.
+                if self.errors.is_empty() {
+                    self.error(None, error.to_string());
+                }
                 Policies::default()
             }
         }

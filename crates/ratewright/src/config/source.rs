@@ -36,18 +36,23 @@ impl Source {
     /// Reads all of them, those of the profile last.
     pub(super) fn read(&self) -> Result<Vec<SourceFile>, Unreadable> {
         let Some(path) = &self.path else {
-            let Some(profile) = &self.profile else { return Ok(Vec::new()) };
+            let Some(profile) = self.profile() else { return Ok(Vec::new()) };
             let problem = format!("--profile {profile} needs a policy file; add -c FILE");
             return Err(Unreadable { path: PathBuf::from("defaults"), problem });
         };
         let mut files = read_all(path, false)?;
-        if let Some(profile) = &self.profile {
+        if let Some(profile) = self.profile() {
             files.extend(read_all(&over(path, profile), true).map_err(|mut error| {
                 error.problem = format!("profile {profile}: {}", error.problem);
                 error
             })?);
         }
         Ok(files)
+    }
+
+    /// An empty name is none: a variable of the environment may be set to nothing.
+    fn profile(&self) -> Option<&str> {
+        self.profile.as_deref().filter(|profile| !profile.is_empty())
     }
 
     /// The folders in which a change of the files shows.
@@ -59,7 +64,7 @@ impl Source {
             }
             parent(path).to_owned()
         };
-        let profile = self.profile.iter().map(|profile| folder(&over(path, profile)));
+        let profile = self.profile().into_iter().map(|profile| folder(&over(path, profile)));
         let mut folders: Vec<_> = std::iter::once(folder(path)).chain(profile).collect();
         folders.dedup();
         folders
@@ -164,6 +169,8 @@ mod tests {
         let missing = source.read().unwrap_err();
         assert!(missing.path.ends_with("ratewright.dev.yaml"), "{missing:?}");
         assert!(missing.problem.starts_with("profile dev: cannot read the file"), "{missing:?}");
+        let unnamed = Source { profile: Some(String::new()), ..source.clone() };
+        assert_eq!(names(unnamed.read().unwrap()), ["ratewright.yaml"]);
         std::fs::write(folder.path().join("ratewright.dev.yaml"), "").unwrap();
         assert_eq!(names(source.read().unwrap()), ["ratewright.yaml", "ratewright.dev.yaml"]);
     }

@@ -119,7 +119,9 @@ impl<'a> Workload<'a> {
         let path = file.or(config).map(|path| path.to_string_lossy().into_owned());
         Ok(PolicyFileLocation {
             path: path.or_else(|| variables.value(CONFIG)).unwrap_or_default(),
-            profile: profile.or_else(|| variables.value("RATEWRIGHT_PROFILE")),
+            profile: profile
+                .or_else(|| variables.value("RATEWRIGHT_PROFILE"))
+                .filter(|profile| !profile.is_empty()),
         })
     }
 

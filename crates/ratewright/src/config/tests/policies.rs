@@ -357,3 +357,23 @@ fn many_policies_are_read() {
     let Ok(config) = Config::of_text(&format!("policies:\n{text}")) else { panic!("the file is invalid") };
     assert_eq!(config.policies.n_policies(), 10_005);
 }
+
+#[test]
+fn a_name_that_is_used_twice_is_reported_once() {
+    check(
+        "policies:
+- name: a
+  quota: {rate: 1/s}
+  overrides:
+  - {name: gold, match: {user: x}, quota: {rate: 2/s}}
+  - {name: gold, match: {user: y}, quota: {rate: 3/s}}
+- {name: a, quota: {rate: 1/s}}
+- {name: b, quota: [{name: day, rate: 1/d}, {name: day, rate: 2/d}]}
+",
+        expect![[r#"
+            t.yaml:6:5: policies.a has another override named "gold" in line 5; rename one
+            t.yaml:7:10: there is another policy named "a" in line 2; give each its own name
+            t.yaml:8:52: policies.b.quota[1]: another quota of the policy has this name; give each its own
+        "#]],
+    );
+}
