@@ -162,9 +162,12 @@ pub fn origin(
 ) -> String {
     let is_known = facts.value(*name).is_some();
     match name {
-        AttributeName::User if is_known && sources.is_by_user_header => {
-            let header = rules.user_header.as_ref().map(|header| header.as_str()).unwrap_or_default();
-            format!("the header {header} of a trusted proxy")
+        AttributeName::User
+            if let Some(header) = &rules.user_header
+                && (sources.is_by_user_header || rules.token.is_none()) =>
+        {
+            let missing = if is_known { "the" } else { "missing: no" };
+            format!("{missing} header {header} of a trusted proxy")
         }
         AttributeName::User | AttributeName::Claim(_) => match (&rules.token, facts.token_error) {
             (None, _) => "missing: clients.user.jwt is not set, so tokens are not read".to_owned(),
@@ -278,7 +281,7 @@ impl Explain<'_, '_, '_> {
         for (_, limit, standing) in
             self.decision.standings().filter(|(other, ..)| std::ptr::eq(*other, policy))
         {
-            text += &format!(", {} of {} left", standing.remaining, limit.quota().capacity());
+            text += &format!(", {} of {} left", standing.remaining, standing.quota(limit).capacity());
             if let Some(wait) = standing.retry_after().filter(|wait| !wait.is_zero()) {
                 text += &format!(", retry after {} s", wait.as_secs_ceil());
             }

@@ -196,7 +196,8 @@ pub fn identify_with_context<'a>(
             AttributeName::Method => facts.set_overriding_methods(request),
             AttributeName::User => {
                 let is_trusted = known.is_trusted_proxy || rules.proxies.trust(known.peer);
-                facts.set_all(name, user(request, is_trusted, rules, token));
+                let by_header = |header: &_| is_trusted.then(|| parts::header(&request.headers, header));
+                facts.set_all(name, token.user(rules, by_header));
             }
             AttributeName::Claim(claim) => facts.set_all(name, token.values(claim)),
             AttributeName::Host => {
@@ -252,11 +253,21 @@ pub fn is_by_token(name: &AttributeName<String>) -> bool {
 }
 
 impl RequestToken {
-    /// The user that the token names. A valid token without the claim is unreadable.
-    pub fn user<'a>(&self, rules: &IdentityRules) -> Values<'a> {
-        let mut values = rules.token.as_ref().map(|user| self.values(&user.claim)).unwrap_or_default();
-        values.is_unreadable |= values.readable.is_empty() && matches!(self, Self::Valid(_));
-        values
+    /// The authenticated user: from the token, or from the header in which a trusted proxy names the user. A valid token
+    /// without the claim is unreadable. `by_header` is the header's values if the peer is trusted.
+    pub fn user<'a>(
+        &self,
+        rules: &IdentityRules,
+        by_header: impl FnOnce(&HeaderName) -> Option<Values<'a>>,
+    ) -> Values<'a> {
+        let mut by_token = rules.token.as_ref().map(|user| self.values(&user.claim)).unwrap_or_default();
+        by_token.is_unreadable |= by_token.readable.is_empty() && matches!(self, Self::Valid(_));
+        if !by_token.readable.is_empty() {
+            return by_token;
+        }
+        let Some(mut by_header) = rules.user_header.as_ref().and_then(by_header) else { return by_token };
+        by_header.is_unreadable |= by_header.readable.is_empty() && by_token.is_unreadable;
+        by_header
     }
 
     /// The values of a claim. In an invalid token they are unreadable.
@@ -272,20 +283,6 @@ impl RequestToken {
             }
         }
         values
-    }
-}
-
-/// The authenticated user: from a token, or from a trusted proxy's header.
-fn user<'a>(request: &'a Parts, is_trusted: bool, rules: &IdentityRules, token: &RequestToken) -> Values<'a> {
-    let by_token = token.user(rules);
-    let header = rules.user_header.as_ref().filter(|_| is_trusted);
-    match header {
-        Some(header) if by_token.readable.is_empty() => {
-            let mut by_header = parts::header(&request.headers, header);
-            by_header.is_unreadable |= by_header.readable.is_empty() && by_token.is_unreadable;
-            by_header
-        }
-        _ => by_token,
     }
 }
 

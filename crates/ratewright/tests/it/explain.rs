@@ -1,7 +1,7 @@
 //! Explanations of a request: from the API, from the admin listener, and from a policy file.
 
 use expect_test::{Expect, expect};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::process::{Ratewright, run};
 
@@ -183,6 +183,42 @@ fn the_origin_of_each_attribute_is_shown() {
     let both =
         ratewright.post("/api/v1/explain", &[], r#"{"attributes": {"ip": "192.0.2.1", "peer": "10.0.0.1"}}"#);
     assert_eq!(both.status, 400, "{}", both.body);
+}
+
+/// As in the gateway: only a trusted proxy may name the user.
+#[test]
+fn the_user_header_of_a_trusted_peer_counts() {
+    let config = r#"
+clients: { trusted_proxies: [10.0.0.0/8], user: { header: X-User-Id } }
+policies: [{ name: per-user, by: user, quota: { rate: 3/h } }]
+"#;
+    let ratewright = Ratewright::start(config);
+    check_origins(
+        &ratewright,
+        r#"{"peer": "10.0.0.1", "path": "/", "headers": {"x-user-id": "anna"}}"#,
+        expect![[r#"
+            ip = ["10.0.0.1"]: the connection of a trusted proxy that sent no readable X-Forwarded-For: all its clients look like one
+            method = []: missing
+            path = ["/"]: the request
+            user = ["anna"]: the header x-user-id of a trusted proxy
+        "#]],
+    );
+    check_origins(
+        &ratewright,
+        r#"{"peer": "203.0.113.9", "path": "/", "headers": {"x-user-id": "anna"}}"#,
+        expect![[r#"
+            ip = ["203.0.113.9"]: the connection
+            method = []: missing
+            path = ["/"]: the request
+            user = []: missing: no header x-user-id of a trusted proxy
+        "#]],
+    );
+    let decide = |peer: &str| {
+        let body = json!({"attributes": {"peer": peer, "headers": {"X-User-Id": "anna"}}, "cost": 2});
+        ratewright.post("/api/v1/decide", &[], &body.to_string()).status
+    };
+    assert_eq!([decide("10.0.0.1"), decide("10.9.9.9")], [200, 429], "one user, whatever the proxy");
+    assert_eq!([decide("203.0.113.9"), decide("203.0.113.9")], [200, 200], "no user, so no limit");
 }
 
 #[test]

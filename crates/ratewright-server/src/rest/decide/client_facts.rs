@@ -291,7 +291,12 @@ impl ClientFacts<'_> {
             | AttributeName::Claim(_)
             | AttributeName::Named(_) => {
                 let has_authorization = self.header("authorization").next().is_some();
-                let sources = explain::IdentitySources { has_authorization, is_by_user_header: false };
+                let by_header =
+                    rules.user_header.as_ref().and_then(|header| self.trusted_header(header, rules));
+                let is_by_user_header = by_header.is_some_and(|values| {
+                    values.readable.iter().any(|user| facts.value(AttributeName::User) == Some(user))
+                });
+                let sources = explain::IdentitySources { has_authorization, is_by_user_header };
                 explain::origin(name, facts, rules, sources)
             }
         }
@@ -341,7 +346,7 @@ impl ClientFacts<'_> {
         match name {
             AttributeName::User => match &self.user {
                 Some(user) => values.add_trusted(user),
-                None => return token.user(rules),
+                None => return token.user(rules, |header| self.trusted_header(header, rules)),
             },
             AttributeName::Claim(name) => {
                 self.claims.of(name).for_each(|given| add_all(&mut values, given));
@@ -369,18 +374,7 @@ impl ClientFacts<'_> {
                     values.add(Some(Cow::Borrowed("chunked")));
                 }
             }
-            AttributeName::Header(name) => {
-                let mut n_lines = 0;
-                for line in self.header(name) {
-                    if name == "authorization" {
-                        parts::add_credentials(line, &mut values);
-                    } else {
-                        values.add_with_trimmed(line.trim_ascii().into());
-                    }
-                    n_lines += 1;
-                }
-                values.is_repeated = n_lines > 1;
-            }
+            AttributeName::Header(name) => return self.header_values(name),
             AttributeName::Cookie(name) => {
                 self.cookies.add_named(|found| NameMatch::of_cookie(found, name), &mut values);
                 for line in self.header("cookie") {
@@ -398,6 +392,24 @@ impl ClientFacts<'_> {
             AttributeName::Ip | AttributeName::Method | AttributeName::Path | AttributeName::Key => {}
         }
         values
+    }
+
+    fn header_values(&self, name: &str) -> Values<'_> {
+        let mut values = Values::default();
+        for (n, line) in self.header(name).enumerate() {
+            if name == "authorization" {
+                parts::add_credentials(line, &mut values);
+            } else {
+                values.add_with_trimmed(line.trim_ascii().into());
+            }
+            values.is_repeated = n > 0;
+        }
+        values
+    }
+
+    /// The values of a header that counts only if the peer is a trusted proxy.
+    fn trusted_header(&self, name: &HeaderName, rules: &IdentityRules) -> Option<Values<'_>> {
+        self.peer.filter(|peer| rules.proxies.trust(*peer)).map(|_| self.header_values(name.as_str()))
     }
 
     /// Methods with which the request overrides its own.
@@ -442,7 +454,7 @@ impl ClientFacts<'_> {
     }
 
     /// All lines of a header; its name ignores case.
-    fn header<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
+    fn header<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a str> {
         let found = self.headers.0.iter().filter(move |(found, _)| found.eq_ignore_ascii_case(name));
         found.flat_map(|(_, lines)| lines.as_slice()).map(AsRef::as_ref)
     }
