@@ -213,7 +213,7 @@ fn list<'a>(names: impl Iterator<Item = &'a str>) -> HeaderValue {
 
 /// All response headers that scripts may read, each once.
 fn exposed(more: &[HeaderName]) -> HeaderValue {
-    let mut names: Vec<&str> = RateLimitHeaders::exposed_names().chain(["X-Correlation-Id"]).collect();
+    let mut names: Vec<&str> = RateLimitHeaders::exposed_names().collect();
     for name in more {
         if !names.iter().any(|known| known.eq_ignore_ascii_case(name.as_str())) {
             names.push(name.as_str());

@@ -41,9 +41,9 @@ const X_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 const LIMIT: HeaderName = HeaderName::from_static("ratelimit");
 
-/// All names, for `Access-Control-Expose-Headers`.
-const EXPOSED_NAMES: &str =
-    "X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset, RateLimit-Policy, RateLimit, Retry-After";
+/// All names and the correlation id's, for `Access-Control-Expose-Headers`.
+const EXPOSED_NAMES: &str = "X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset, RateLimit-Policy, RateLimit, \
+                             Retry-After, X-Correlation-Id";
 const EXPOSED: HeaderValue = HeaderValue::from_static(EXPOSED_NAMES);
 
 /// Which rate limit headers responses carry.
@@ -208,7 +208,7 @@ impl<'a> RateLimitHeaders<'a> {
         headers.append(header::ACCESS_CONTROL_EXPOSE_HEADERS, EXPOSED);
     }
 
-    /// The names of all rate limit headers, for `Access-Control-Expose-Headers`.
+    /// The names of all rate limit headers and of the correlation id, for `Access-Control-Expose-Headers`.
     pub fn exposed_names() -> impl Iterator<Item = &'static str> {
         EXPOSED_NAMES.split(", ")
     }

@@ -315,7 +315,7 @@ fn responses_have_the_configured_header_families() {
             "{headers}{answer:?}"
         );
         let exposed = &answer.headers["access-control-expose-headers"].to_lowercase();
-        for name in x_ratelimit.iter().chain(&ietf).chain(&["retry-after"]) {
+        for name in x_ratelimit.iter().chain(&ietf).chain(&["retry-after", "x-correlation-id"]) {
             assert!(exposed.split(", ").any(|exposed| exposed == *name), "{name} is not in {exposed}");
         }
     }
