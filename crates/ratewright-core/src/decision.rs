@@ -116,7 +116,7 @@ impl Decision {
     pub fn tightest(&self) -> Option<(&Policy, &Limit, &Standing)> {
         // Shares are compared by cross-multiplication, so that nothing is rounded.
         let share = |(_, limit, standing): &(&Policy, &Limit, &Standing)| {
-            (u64::from(standing.remaining), u64::from(limit.quota().capacity().get()))
+            (u64::from(standing.remaining), u64::from(standing.quota(limit).capacity().get()))
         };
         let smallest = |a: &_, b: &_| {
             let ((left_a, of_a), (left_b, of_b)) = (share(a), share(b));
@@ -205,7 +205,7 @@ mod tests {
             on_failure: OnFailure::Local,
         };
         let (reset_after, wait) = (Micros::ZERO, Micros::ZERO);
-        let standing = Standing { limit, outcome, remaining: 0, reset_after, wait, basis };
+        let standing = Standing { limit, outcome, remaining: 0, reset_after, wait, basis, share: None };
         Verdict::judge(&[charge], &[standing])
     }
 

@@ -158,7 +158,7 @@ impl<S: Store<Error = Infallible>, O: Observe> Limiter<S, O> {
     }
 
     /// Refunds what a decision charged under policies that do not count responses with this status. Removes the receipts
-    /// from the decision, so a second call refunds nothing.
+    /// from the decision, so a second call refunds nothing, and shows what is left without the charge.
     pub async fn refund_uncounted(&self, query: &Query<'_>, decision: &mut Decision, status: u16) {
         self.refund_where(query, decision, |policy| !policy.count().covers(status)).await;
     }
@@ -171,14 +171,21 @@ impl<S: Store<Error = Infallible>, O: Observe> Limiter<S, O> {
     ) {
         let (policies, standings) = decision.parts_mut();
         let current = self.policies.load();
-        let paid = standings.iter_mut().filter_map(|standing| {
-            let (policy, _) = policies.limit(standing.limit)?;
-            let receipt = if is_due(policy) { standing.take_receipt()? } else { return None };
-            let (key, quota) = policies.key(standing.limit, query, &current)?;
-            Some(Refund { key, quota, receipt, basis: standing.basis, id: None })
-        });
-        let refunds: Vec<_> = paid.collect();
-        let Ok(_) = self.store.refund(&refunds).await;
+        let (mut refunds, mut charged) = (Vec::new(), Vec::new());
+        for standing in &mut **standings {
+            let Some((policy, limit)) = policies.limit(standing.limit) else { continue };
+            let Some(receipt) = is_due(policy).then(|| standing.take_receipt()).flatten() else { continue };
+            let Some((key, quota)) = policies.key(standing.limit, query, &current) else { continue };
+            refunds.push(Refund { key, quota, receipt, basis: standing.basis, id: None });
+            charged.push((limit, standing));
+        }
+        let Ok(n_refunded) = self.store.refund(&refunds).await;
+        // A store that refunded only some does not say which.
+        if n_refunded == refunds.len() {
+            for ((limit, standing), refund) in charged.into_iter().zip(&refunds) {
+                standing.uncharge(&refund.receipt, limit);
+            }
+        }
     }
 
     /// Refunds charges by their receipts. Returns how many were refunded: those whose limit is still in force and that were not

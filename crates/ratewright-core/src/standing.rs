@@ -1,11 +1,14 @@
 //! The standing: the units left under a key after a charge, and when more return.
 
+use std::borrow::Cow;
+
 use crate::algorithm::{Fit, Level};
 use crate::charge::{Charge, OnFailure};
 use crate::inline_vec::InlineVec;
 use crate::policies::LimitId;
+use crate::policy::Limit;
 use crate::quantity::{Micros, Timestamp};
-use crate::quota::Quota;
+use crate::quota::{Algorithm, Quota, Refill, Share};
 
 /// The units left under one key after one charge.
 #[derive(PartialEq, Eq, Debug)]
@@ -22,6 +25,9 @@ pub struct Standing {
     pub wait: Micros,
     /// Where the standing comes from.
     pub basis: Basis,
+    /// The share of the quota that was in force, if it was not the whole: without the shared store, each instance grants a
+    /// share.
+    pub share: Option<Share>,
 }
 
 /// What happened to a charge.
@@ -98,14 +104,28 @@ impl Standing {
             (None, Fit::Never) => (Outcome::Never, Micros::ZERO),
         };
         let Level { remaining, reset_after } = level;
-        Self { limit: charge.limit, outcome, remaining, reset_after, wait, basis }
+        Self { limit: charge.limit, outcome, remaining, reset_after, wait, basis, share: None }
+    }
+
+    /// The quota that was in force: the limit's, or a share of it.
+    #[inline]
+    pub fn quota<'a>(&self, limit: &'a Limit) -> Cow<'a, Quota> {
+        self.share.map_or(Cow::Borrowed(limit.quota()), |share| Cow::Owned(limit.quota().share(share)))
     }
 
     /// The standing of a charge without a reply from the store: all units are left if it passes, none if it is denied.
     pub fn unknown(charge: &Charge<'_>, basis: Basis) -> Self {
         let remaining = if basis == Basis::FailClosed { 0 } else { charge.quota.capacity().get() };
         let (reset_after, wait) = (Micros::ZERO, Micros::ZERO);
-        Self { limit: charge.limit, outcome: Outcome::Unknown, remaining, reset_after, wait, basis }
+        Self {
+            limit: charge.limit,
+            outcome: Outcome::Unknown,
+            remaining,
+            reset_after,
+            wait,
+            basis,
+            share: None,
+        }
     }
 
     /// Adds standings until there is one for each charge. Charges that a store left out were not checked: they are denied, unless the
@@ -157,6 +177,32 @@ impl Standing {
                 None
             }
         }
+    }
+
+    /// The standing without a charge that was refunded: the units are left again. The end of a window stays as it was.
+    pub(crate) fn uncharge(&mut self, receipt: &Receipt, limit: &Limit) {
+        if receipt.is_past {
+            return; // how far past its limit the bucket is, is not known
+        }
+        let quota = self.quota(limit);
+        let capacity = quota.capacity().get();
+        let remaining = self.remaining.saturating_add(receipt.cost).min(capacity);
+        let n_steps = |remaining: u32| u64::from(capacity.saturating_sub(remaining).div_ceil(quota.units()));
+        let earlier = match quota.algorithm() {
+            _ if remaining == capacity => self.reset_after,
+            Algorithm::TokenBucket(Refill::Smooth) | Algorithm::LeakyBucket(_) => {
+                Micros::new(quota.time_to_earn(receipt.cost.into()).micros())
+            }
+            Algorithm::TokenBucket(Refill::Stepped) => {
+                let n_fewer = n_steps(self.remaining) - n_steps(remaining);
+                Micros::new(n_fewer.saturating_mul(quota.window().as_micros()))
+            }
+            Algorithm::SlidingWindow | Algorithm::SlidingWindowCounter | Algorithm::FixedWindow(_) => {
+                Micros::ZERO
+            }
+        };
+        self.reset_after = self.reset_after.saturating_sub(earlier);
+        self.remaining = remaining;
     }
 
     /// How long until the charge would fit: zero if it does, `None` if it never will. After a record past the limit it is the time until

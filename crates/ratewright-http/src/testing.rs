@@ -13,7 +13,7 @@ use ratewright_core::algorithm::stepped::Stepped;
 use ratewright_core::algorithm::token_bucket::TokenBucket;
 use ratewright_core::algorithm::{Bucket, Demand};
 use ratewright_core::query::{Ask, Attribute, Entrypoint, Select};
-use ratewright_core::quota::{Algorithm, Leak, Refill};
+use ratewright_core::quota::{Algorithm, Leak, Refill, Share};
 use ratewright_core::store::{Act, Basis, Charge, Key, Receipt, Refund, Standing, Standings};
 use ratewright_core::{Decision, Limiter, Micros, Policies, Policy, Query, Quota, Store, Timestamp};
 
@@ -26,6 +26,8 @@ pub(crate) struct FixedStore {
     pub(crate) spent: u32,
     pub(crate) ago: Micros,
     pub(crate) basis: Basis,
+    /// The share of each quota that the store grants. `None`: the whole.
+    pub(crate) share: Option<Share>,
 }
 
 /// Unused buckets.
@@ -33,7 +35,7 @@ pub(crate) const FRESH: FixedStore = spent(0);
 
 /// Buckets with these units spent just now.
 pub(crate) const fn spent(spent: u32) -> FixedStore {
-    FixedStore { spent, ago: Micros::ZERO, basis: Basis::Shared }
+    FixedStore { spent, ago: Micros::ZERO, basis: Basis::Shared, share: None }
 }
 
 /// A quota such as `1/6s` with a burst of its own, if the algorithm has one.
@@ -102,7 +104,9 @@ impl FixedStore {
         if matches!(self.basis, Basis::FailOpen | Basis::FailClosed) {
             return Standing::unknown(charge, self.basis);
         }
-        match charge.quota.algorithm() {
+        let quota = self.share.map(|share| charge.quota.share(share));
+        let charge = &Charge { quota: quota.as_ref().unwrap_or(charge.quota), ..charge.clone() };
+        let standing = match charge.quota.algorithm() {
             Algorithm::TokenBucket(Refill::Smooth) | Algorithm::LeakyBucket(Leak::Meter) => {
                 self.play(TokenBucket::full(charge.quota), charge)
             }
@@ -111,7 +115,8 @@ impl FixedStore {
             Algorithm::SlidingWindow => self.play(SlidingLog::default(), charge),
             Algorithm::SlidingWindowCounter => self.play(SlidingCounter::default(), charge),
             Algorithm::FixedWindow(_) => self.play(FixedWindow::default(), charge),
-        }
+        };
+        Standing { share: self.share, ..standing }
     }
 
     fn play(self, mut bucket: impl Bucket, charge: &Charge<'_>) -> Standing {

@@ -194,26 +194,26 @@ impl<S: Store<Error = StoreError> + Peers, C: Clock + Clone> Failover<S, C> {
         self.counts[basis as usize].load(Ordering::Relaxed)
     }
 
-    /// The share of a quota that this instance grants by itself.
-    fn local_quota(&self, quota: &Quota) -> Quota {
-        let share = match self.settings.share {
+    /// The share of each quota that this instance grants by itself.
+    fn local_share(&self) -> Share {
+        match self.settings.share {
             LocalShare::Fixed(share) => share,
             LocalShare::Auto => {
                 let of = self.shared.n_instances().and_then(NonZeroU32::new).unwrap_or(TWO);
                 Share { part: 1, of }
             }
-        };
-        quota.share(share)
+        }
     }
 
     /// Decides without the shared store.
     fn substitute(&self, charges: &[Charge<'_>], standings: &mut Standings) {
         let is = |charge: &Charge<'_>, what: OnFailure| charge.on_failure == what;
         let denied = charges.iter().any(|charge| is(charge, OnFailure::Closed) && charge.act.vetoes());
+        let share = self.local_share();
         let quotas: SmallVec<[Quota; 4]> = charges
             .iter()
             .filter(|charge| is(charge, OnFailure::Local))
-            .map(|charge| self.local_quota(charge.quota))
+            .map(|charge| charge.quota.share(share))
             .collect();
         let locals = charges.iter().filter(|charge| is(charge, OnFailure::Local)).zip(&quotas);
         let locals: SmallVec<[Charge<'_>; 4]> = locals
@@ -229,8 +229,10 @@ impl<S: Store<Error = StoreError> + Peers, C: Clock + Clone> Failover<S, C> {
         standings.clear();
         standings.extend(charges.iter().map(|charge| match charge.on_failure {
             OnFailure::Local => {
-                let standing = local_standings.next();
-                patient(standing.unwrap_or_else(|| Standing::unknown(charge, Basis::FailClosed)), charge)
+                let Some(standing) = local_standings.next() else {
+                    return Standing::unknown(charge, Basis::FailClosed);
+                };
+                patient(Standing { share: Some(share), ..standing }, charge)
             }
             OnFailure::Open => Standing::unknown(charge, Basis::FailOpen),
             OnFailure::Closed => Standing::unknown(charge, Basis::FailClosed),
@@ -342,7 +344,7 @@ impl<S: Store<Error = StoreError> + Peers, C: Clock + Clone> Store for Failover<
     async fn refund(&self, refunds: &[Refund<'_>]) -> Result<usize, Infallible> {
         let mut n_refunded = 0;
         for Refund { key, quota, receipt, basis, id } in refunds {
-            let (quota, receipt) = (&self.local_quota(quota), Receipt { ..*receipt });
+            let (quota, receipt) = (&quota.share(self.local_share()), Receipt { ..*receipt });
             let refund = Refund { key: *key, quota, receipt, basis: *basis, id: *id };
             let Ok(n_local) = self.local.refund(&[refund]).await;
             n_refunded += n_local;

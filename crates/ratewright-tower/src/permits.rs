@@ -136,5 +136,5 @@ fn standing(charge: &Charge<'_>, fits: bool, remaining: u32) -> Standing {
         Outcome::Denied { retry_after: RETRY_AFTER }
     };
     let (reset_after, wait) = (Micros::ZERO, Micros::ZERO);
-    Standing { limit: charge.limit, outcome, remaining, reset_after, wait, basis: Basis::Local }
+    Standing { limit: charge.limit, outcome, remaining, reset_after, wait, basis: Basis::Local, share: None }
 }

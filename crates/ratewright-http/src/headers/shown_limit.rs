@@ -30,14 +30,20 @@ pub struct ShownLimit<'a> {
 impl<'a> ShownLimit<'a> {
     /// A limit with its current standing.
     pub(super) fn of(limit: &'a Limit, standing: &Standing) -> Self {
-        let (remaining, more_after) =
-            (standing.remaining, more_after(limit.quota(), standing).as_secs_ceil());
-        Self { remaining, more_after: (more_after > 0).then_some(more_after), ..Self::untouched(limit) }
+        let quota = standing.quota(limit);
+        let (remaining, more_after) = (standing.remaining, more_after(&quota, standing).as_secs_ceil());
+        let more_after = (more_after > 0).then_some(more_after);
+        Self { remaining, more_after, ..Self::full(limit, &quota) }
     }
 
     /// An unused limit.
     pub(crate) fn untouched(limit: &'a Limit) -> Self {
-        let (name, quota) = (limit.name(), limit.quota());
+        Self::full(limit, limit.quota())
+    }
+
+    /// A limit with all units of the quota in force.
+    fn full(limit: &'a Limit, quota: &Quota) -> Self {
+        let name = limit.name();
         let capacity = quota.capacity().get();
         Self {
             policy: name.policy(),

@@ -3,8 +3,9 @@ use crate::testing::{FRESH, FixedStore, NOW, decide, login, quota, spend, spent}
 use proptest::prelude::*;
 use ratewright_core::Policy;
 use ratewright_core::policy::Mode;
-use ratewright_core::quota::{Algorithm, Leak, Refill, WindowStart};
+use ratewright_core::quota::{Algorithm, Leak, Refill, Share, WindowStart};
 use ratewright_core::store::Basis;
+use std::num::NonZeroU32;
 
 const BUCKET: Algorithm = Algorithm::TokenBucket(Refill::Smooth);
 
@@ -132,6 +133,33 @@ fn a_counter_that_denies_shows_the_wait_not_the_end_of_its_window() {
     let decision = decide(vec![counter], store, spend(40));
     let rate_limit = RateLimitHeaders::of(&decision, NOW).unwrap();
     assert_eq!(rate_limit.tightest().more_after, rate_limit.retry_after());
+}
+
+/// Without the shared store an instance grants a share, and shows the limit that it applies.
+#[test]
+fn a8_of_a_share_the_headers_show_the_share() {
+    let hourly = Policy::new("hourly", quota(BUCKET, "20/h", 20)).unwrap();
+    let half = FixedStore { basis: Basis::Local, share: Some(share(1, 2)), ..spent(9) };
+    let allowed = "\
+x-ratelimit-limit: 10
+x-ratelimit-remaining: 0
+x-ratelimit-reset: 1700003601
+ratelimit-policy: \"hourly\";q=10;w=3600
+ratelimit: \"hourly\";r=0;t=360";
+    assert_eq!(rendered(&decide(vec![hourly.clone()], half, spend(1))), allowed);
+    let denied =
+        r#"ratelimit-policy: "hourly";q=10;w=3600 | ratelimit: "hourly";r=0;t=360 | retry-after: 360"#;
+    ietf(hourly, FixedStore { spent: 10, ..half }, denied);
+}
+
+/// The limit with the smallest part left is shown, where a share counts as the whole.
+#[test]
+fn a8_the_tightest_of_shares_is_the_one_with_the_smallest_part_left() {
+    let policy = |name, rate| Policy::new(name, quota(Algorithm::SlidingWindow, rate, 0)).unwrap();
+    let third = FixedStore { basis: Basis::Local, share: Some(share(1, 3)), ..spent(0) };
+    // 3 of a share of 4 are left, and 2 of a share of 3: 3 of 14 would be less than 2 of 9.
+    let decision = decide(vec![policy("fourteen", "14/min"), policy("nine", "9/min")], third, spend(1));
+    assert_eq!(RateLimitHeaders::of(&decision, NOW).unwrap().tightest().policy, "nine");
 }
 
 #[test]
@@ -265,6 +293,10 @@ prop_compose! {
     }
 }
 
+fn share(part: u32, of: u32) -> Share {
+    Share { part, of: NonZeroU32::new(of).unwrap() }
+}
+
 fn algorithms() -> impl Strategy<Value = Algorithm> {
     prop::sample::select(vec![
         BUCKET,
@@ -318,9 +350,10 @@ proptest! {
         algorithm in algorithms(),
         (units, window, burst) in (1u32..50, 1u64..100_000_000, 1u32..50),
         (spent, ago, cost) in (0u32..200, 0u64..100_000_000, 1u32..50),
+        share in prop::option::of((1u32..4, 1u32..8).prop_map(|(part, of)| share(part.min(of), of))),
     ) {
         let policy = Policy::new("p", quota(algorithm, &format!("{units}/{window}us"), burst)).unwrap();
-        let store = FixedStore { spent, ago: Micros::new(ago), basis: Basis::Shared };
+        let store = FixedStore { spent, ago: Micros::new(ago), basis: Basis::Shared, share };
         let decision = decide(vec![policy], store, spend(cost));
         let rate_limit = RateLimitHeaders::of(&decision, NOW).unwrap();
         let shown = rate_limit.tightest();

@@ -343,7 +343,7 @@ impl<'a> LimitState<'a> {
                 Outcome::Never => "never",
                 Outcome::Unknown => "unknown",
             },
-            limit: limit.quota().capacity().get(),
+            limit: standing.quota(limit).capacity().get(),
             remaining: standing.remaining,
             reset_after_seconds: standing.reset_after.as_secs_ceil(),
             retry_after_seconds: standing.retry_after().map(Micros::as_secs_ceil),

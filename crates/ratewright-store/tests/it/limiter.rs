@@ -4,8 +4,9 @@ use std::convert::Infallible;
 use std::num::NonZeroU32;
 use std::sync::Mutex;
 
+use proptest::prelude::*;
 use ratewright_core::decision::Observe;
-use ratewright_core::policy::{Mode, OnFailure};
+use ratewright_core::policy::{CountedResponses, Mode, OnFailure};
 use ratewright_core::query::{Ask, Attribute, AttributeName, Entrypoint, Select};
 use ratewright_core::quota::{Algorithm, Leak, Refill};
 use ratewright_core::store::{Basis, Charge, Key, Refund, Standings};
@@ -14,6 +15,7 @@ use ratewright_core::{
 };
 use ratewright_store::MemoryStore;
 
+use crate::generate;
 use crate::world::ready;
 
 const CLIENT: [Attribute<'static>; 1] = [Attribute { name: AttributeName::Ip, value: "192.0.2.1" }];
@@ -134,6 +136,32 @@ fn a_refund_gives_back_what_was_charged_to_every_policy() {
     spend(&limiter, 7);
     ready(limiter.reset(&query(1)));
     assert_eq!(remaining(&limiter), 10);
+}
+
+proptest! {
+    /// The decision then says what a look at the bucket says; its time may be later by the microsecond to which it was rounded.
+    #[test]
+    fn after_a_refund_the_decision_shows_what_is_left_without_the_charge(
+        quota in generate::quotas(),
+        before in 0..=1_000u32,
+        cost in 0..=1_000u32,
+    ) {
+        let counts_nothing = CountedResponses::only(Vec::new());
+        let policy = Policy::new("p", quota.clone()).unwrap().by(&[AttributeName::Ip]).with_count(counts_nothing);
+        let (limiter, _) = limiter([policy]);
+        spend(&limiter, generate::cost(before, &quota));
+        let query = query(generate::cost(cost, &quota));
+        let mut decision = ready(limiter.decide(&query));
+        ready(limiter.refund_uncounted(&query, &mut decision, 200));
+        let looked = ready(limiter.decide(&Query { ask: Ask::Look(0), ..query }));
+        let left = |decision: &Decision| {
+            let (_, _, standing) = decision.tightest().unwrap();
+            (standing.remaining, standing.reset_after)
+        };
+        let ((remaining, reset_after), (looked, exactly)) = (left(&decision), left(&looked));
+        prop_assert_eq!(remaining, looked);
+        prop_assert!(exactly <= reset_after && reset_after <= exactly + Micros::new(1));
+    }
 }
 
 /// What was spent stays spent when a quota changes: of a window the count, of a bucket the share.
