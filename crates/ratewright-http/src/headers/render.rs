@@ -3,8 +3,9 @@
 //! Rendering never loosens what the upstream has set: lists are appended to, and of two `X-RateLimit-` families the
 //! tighter stays.
 //!
-//! Most responses have no headers but `Content-Type` and `Content-Length`. Theirs are moved into a copy of a map that has
-//! our names already: a copy hashes no name, and has room for all.
+//! Most responses have no headers but `Content-Type` and `Content-Length`. Their values are moved into a copy of a map that
+//! has all names already: a copy hashes no name. A name that is missing is removed again, which leaves room for the
+//! `Content-Length` that the server adds later.
 
 use std::sync::LazyLock;
 
@@ -25,14 +26,12 @@ const N_X: usize = 3;
 /// How many of the names a response to an allowed request has.
 const N_ALLOWED: usize = 5;
 
-/// A map with our names and those of most responses, to be copied.
-static TEMPLATE: LazyLock<Template> = LazyLock::new(Template::new);
-
-struct Template {
-    headers: HeaderMap,
-    /// For each entry of the map, in its order: which of `NAMES` it is.
-    order: [Option<usize>; N_ALLOWED + 2],
-}
+/// A map with our names and those of most responses, to be copied. `None` if it does not keep their order.
+static TEMPLATE: LazyLock<Option<HeaderMap>> = LazyLock::new(|| {
+    let names = NAMES[..N_ALLOWED].iter().chain(&[CONTENT_TYPE, CONTENT_LENGTH]);
+    let headers: HeaderMap = names.clone().map(|name| (name.clone(), HeaderValue::from_static(""))).collect();
+    headers.keys().eq(names).then_some(headers)
+});
 
 /// The headers of a response, written before there is a response: they are small, and do not keep the decision.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -85,35 +84,35 @@ impl WrittenHeaders {
     /// Adds the headers to a response.
     pub fn put_into(self, headers: &mut HeaderMap) {
         let is_allowed = self.ends[N_ALLOWED] == 0 && self.ends[..N_ALLOWED].iter().all(|end| *end > 0);
-        if is_allowed && is_plain(headers) {
-            *headers = self.merged_with(std::mem::take(headers));
-        } else {
-            self.add_to(headers);
+        match &*TEMPLATE {
+            Some(template) if is_allowed && is_plain(headers) => {
+                *headers = self.merged_with(std::mem::take(headers), template.clone());
+            }
+            _ => self.add_to(headers),
         }
     }
 
     /// The headers of a plain response, and all of these but `Retry-After`.
-    fn merged_with(self, plain: HeaderMap) -> HeaderMap {
+    fn merged_with(self, plain: HeaderMap, mut merged: HeaderMap) -> HeaderMap {
         let Self { bytes, ends, .. } = self;
         let bytes = Bytes::from(bytes);
-        let template = &*TEMPLATE;
-        let mut merged = template.headers.clone();
-        for (value, written) in merged.values_mut().zip(&template.order) {
-            let Some(n) = *written else { continue };
-            let begin = if n == 0 { 0 } else { ends[n - 1] };
+        let mut values = merged.values_mut();
+        let mut begin = 0;
+        for (end, value) in ends[..N_ALLOWED].iter().map(|end| *end as usize).zip(values.by_ref()) {
             // Always valid, as in `add_to`.
-            if let Ok(written) = HeaderValue::from_maybe_shared(bytes.slice(begin as usize..ends[n] as usize))
-            {
+            if let Ok(written) = HeaderValue::from_maybe_shared(bytes.slice(begin..end)) {
                 *value = written;
             }
+            begin = end;
         }
-        let (mut has_type, mut has_length) = (false, false);
+        let (mut content_type, mut content_length) = (values.next(), values.next());
         for (name, value) in plain {
-            let Some(name) = name else { continue }; // a plain response repeats no name
-            has_type |= name == CONTENT_TYPE;
-            has_length |= name == CONTENT_LENGTH;
-            merged.insert(name, value);
+            let kept = if name == Some(CONTENT_TYPE) { &mut content_type } else { &mut content_length };
+            if let Some(kept) = kept.take() {
+                *kept = value;
+            }
         }
+        let (has_type, has_length) = (content_type.is_none(), content_length.is_none());
         if !has_type {
             merged.remove(CONTENT_TYPE);
         }
@@ -143,19 +142,6 @@ impl WrittenHeaders {
             }
             begin = begin.max(end);
         }
-    }
-}
-
-impl Template {
-    fn new() -> Self {
-        const EMPTY: HeaderValue = HeaderValue::from_static("");
-        let names = NAMES[..N_ALLOWED].iter().chain([&CONTENT_TYPE, &CONTENT_LENGTH]);
-        let headers: HeaderMap = names.map(|name| (name.clone(), EMPTY)).collect();
-        let mut order = [None; N_ALLOWED + 2];
-        for (n, name) in order.iter_mut().zip(headers.keys()) {
-            *n = NAMES[..N_ALLOWED].iter().position(|ours| ours == name);
-        }
-        Self { headers, order }
     }
 }
 
