@@ -212,12 +212,7 @@ fn detail(decision: &Decision) -> String {
     };
     let name = policy.name();
     let Some(seconds) = RateLimitHeaders::seconds_to_wait(decision) else {
-        let capacity = standing.quota(limit).capacity();
-        if standing.share.is_some() {
-            return format!(
-                "Rate limit \"{name}\" has at most {capacity} for now, and this request needs more. Try again later."
-            );
-        }
+        let capacity = limit.quota().capacity(); // without the shared store, too: what fits the whole may pass later
         return format!(
             "Rate limit \"{name}\" never has more than {capacity}, and this request needs more. Trying again does not help."
         );
@@ -263,8 +258,7 @@ mod tests {
     use crate::testing::{FRESH, FixedStore, NOW, decide, decide_readings, login, quota, spend, spent};
     use ratewright_core::policy::{Condition, Mode, Pattern, Selector};
     use ratewright_core::query::{Attribute, AttributeName};
-    use ratewright_core::quota::{Algorithm, Share};
-    use std::num::NonZeroU32;
+    use ratewright_core::quota::Algorithm;
 
     const CONTEXT: ProblemContext<'_> =
         ProblemContext { kind: Problem::BLANK, instance: None, correlation_id: "c-1", now: NOW };
@@ -316,17 +310,6 @@ mod tests {
         assert_eq!(
             body(&decide(vec![login()], FRESH, spend(11)), CONTEXT),
             r#"{"type":"about:blank","title":"Too Many Requests","status":429,"detail":"Rate limit \"login\" never has more than 10, and this request needs more. Trying again does not help.","correlationId":"c-1","limitType":"login","timestamp":"2023-11-14T22:13:20.250Z","violated-policies":["login"]}"#
-        );
-    }
-
-    /// Without the shared store, an instance grants a share. When the store replies again, the whole is there.
-    #[test]
-    fn what_exceeds_a_share_may_pass_later() {
-        let half = Share { part: 1, of: NonZeroU32::new(2).unwrap() };
-        let local = FixedStore { basis: Basis::Local, share: Some(half), ..FRESH };
-        assert_eq!(
-            body(&decide(vec![login()], local, spend(6)), CONTEXT),
-            r#"{"type":"about:blank","title":"Too Many Requests","status":429,"detail":"Rate limit \"login\" has at most 5 for now, and this request needs more. Try again later.","correlationId":"c-1","limitType":"login","timestamp":"2023-11-14T22:13:20.250Z","violated-policies":["login"]}"#
         );
     }
 

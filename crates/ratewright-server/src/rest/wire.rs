@@ -153,8 +153,8 @@ pub(super) fn check_response(
     limit_status: &LimitStatus<'_>,
     style: HeaderStyle,
 ) -> Result<Response<String>, Problem> {
-    if let (None, Some(headers)) = (decision.retry_after(), &limit_status.headers) {
-        let (permits, name, capacity) = (target.permits, target.name(), headers.tightest().capacity);
+    if let (None, Some((_, limit, _))) = (decision.retry_after(), decision.tightest()) {
+        let (permits, name, capacity) = (target.permits, target.name(), limit.quota().capacity());
         let detail =
             format!("permits is {permits}, and {name} never has more than {capacity}; use 1 to {capacity}");
         return Err(Problem::new(StatusCode::BAD_REQUEST, detail).about("permits"));

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use ratewright_lab::{Client, Redis, wait_until};
 
-use crate::process::{Ratewright, run};
+use crate::process::{Answer, Ratewright, run};
 
 /// A program on that server, with these lines in its `store` section.
 fn start(server: &Redis, store: &str, rest: &str) -> Ratewright {
@@ -78,6 +78,25 @@ fn c7_the_response_has_the_basis_without_redis() {
             assert_eq!(answers[0].headers["retry-after"], "1");
         }
     }
+}
+
+/// A8: the share is the limit then; what only the whole quota holds may pass later, what exceeds it never does.
+#[test]
+fn a8_without_redis_responses_show_the_share() {
+    let mut server = Redis::start();
+    let ratewright = start(&server, "local: {share: 0.5}", SLOW);
+    assert_eq!(ratewright.get("check?key=c").headers["x-ratelimit-limit"], "10");
+    server.kill();
+    wait_until("it decides without Redis", || basis(&ratewright, "warm") == "local");
+    let allowed = ratewright.get("check?key=c&permits=2");
+    let shown = |answer: &Answer, name: &str| answer.headers[name].clone();
+    assert_eq!([shown(&allowed, "x-ratelimit-limit"), shown(&allowed, "x-ratelimit-remaining")], ["5", "3"]);
+    assert!(shown(&allowed, "ratelimit-policy").contains(";q=5;"), "{allowed:?}");
+    let denied = ratewright.get("check?key=c&permits=6");
+    assert_eq!((denied.status, &*shown(&denied, "retry-after")), (429, "1"), "{denied:?}");
+    let impossible = ratewright.get("check?key=c&permits=11");
+    assert_eq!(impossible.status, 400, "{impossible:?}");
+    assert!(impossible.body.contains("never has more than 10; use 1 to 10"), "{impossible:?}");
 }
 
 /// A8, C10: one WARN at the switch with its cause, silence, one INFO at the return.
