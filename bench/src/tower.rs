@@ -6,7 +6,8 @@
 //! | line | peer |
 //! |---|---|
 //! | `tower-bare` | the handler without a layer: what the limit costs |
-//! | `tower` | tower_governor with `use_headers` |
+//! | `tower-x` | tower_governor with `use_headers`, and our layer with `X-RateLimit-` headers only |
+//! | `tower` | tower_governor with `use_headers`, and our layer with all its headers |
 
 use std::process::Command;
 
@@ -18,9 +19,11 @@ const ROUNDS: usize = 15;
 
 /// Runs all of it. `servers` is the program of `bench/tower`.
 pub(crate) fn run(servers: &str) {
-    let sides = ["ours", "bare", "governor"].map(|side| Server::start(Command::new(servers).arg(side)));
+    let sides =
+        ["ours", "bare", "ours-x", "governor"].map(|side| Server::start(Command::new(servers).arg(side)));
     let medians = in_turn(&sides, ROUNDS, |server| [server.micros_per_request("/", None)]);
-    let [[ours], [bare], [governor]] = medians[..] else { return };
+    let [[ours], [bare], [ours_x], [governor]] = medians[..] else { return };
     report("tower-bare", ours, bare);
+    report("tower-x", ours_x, governor);
     report("tower", ours, governor);
 }

@@ -1,12 +1,13 @@
-//! The same axum handler under two layers: `tower-peer ours` and `tower-peer governor`.
+//! The same axum handler under two layers: `tower-peer ours`, with all headers or with those of `tower-peer ours-x`, and
+//! `tower-peer governor`.
 //!
-//! Both limit each client address, send rate limit headers, and deny nothing: a million requests a second are allowed.
+//! All limit each client address, send rate limit headers, and deny nothing: a million requests a second are allowed.
 
 use std::net::SocketAddr;
 
 use axum::Router;
 use axum::routing::get;
-use ratewright_tower::{Quota, RateLimitLayer};
+use ratewright_tower::{HeaderStyle, Quota, RateLimitLayer};
 use tower_governor::GovernorLayer;
 use tower_governor::governor::GovernorConfigBuilder;
 
@@ -14,15 +15,17 @@ const BURST: u32 = 1_000_000;
 
 fn main() {
     let router = Router::new().route("/", get(|| async { "hello" }));
+    let ours = || RateLimitLayer::per_ip(Quota::per_second(1_000_000).burst(BURST));
     let router = match std::env::args().nth(1).as_deref() {
-        Some("ours") => router.layer(RateLimitLayer::per_ip(Quota::per_second(1_000_000).burst(BURST))),
+        Some("ours") => router.layer(ours()),
+        Some("ours-x") => router.layer(ours().headers(HeaderStyle::default().ietf(false))),
         Some("governor") => {
             let mut config = GovernorConfigBuilder::default();
             let config = config.per_nanosecond(1_000).burst_size(BURST).use_headers().finish();
             router.layer(GovernorLayer::new(config.expect("a quota that is not zero")))
         }
         Some("bare") => router,
-        _ => panic!("usage: tower-peer ours | governor | bare"),
+        _ => panic!("usage: tower-peer ours | ours-x | governor | bare"),
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("threads");
     runtime.block_on(async {

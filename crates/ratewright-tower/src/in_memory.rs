@@ -7,8 +7,8 @@ use ratewright_core::decision::Unobserved;
 use ratewright_core::policy::PolicyError;
 use ratewright_core::query::AttributeName;
 use ratewright_core::{Limiter, Policies, Policy, Quota};
-use ratewright_http::Dialect;
 use ratewright_http::address::Proxies;
+use ratewright_http::{Dialect, HeaderStyle};
 use ratewright_store::{MemoryStore, SystemClock, WallClock};
 
 use crate::layer::RateLimitLayer;
@@ -38,7 +38,8 @@ impl RateLimitLayer<MemoryStore<SystemClock>, Unobserved> {
     /// No header is trusted: behind a proxy, set [`trusted_proxies`](Self::trusted_proxies), or all clients count as one.
     /// An IPv6 network of 64 bits is one client.
     ///
-    /// Denied requests get 429 with `Retry-After` and a problem body; all responses carry the rate limit headers.
+    /// Denied requests get 429 with `Retry-After` and a problem body; all responses carry the rate limit headers; [`headers`](Self::headers)
+    /// chooses among them.
     ///
     /// Clones of a layer share their buckets; two layers never do. At most 1,000,000 clients are held in memory.
     #[must_use]
@@ -91,9 +92,26 @@ impl RateLimitLayer<MemoryStore<SystemClock>, Unobserved> {
     #[must_use]
     pub fn trusted_proxies(self, networks: impl IntoIterator<Item = IpNet>) -> Self {
         let proxies = Proxies::default().trusted(networks.into_iter().collect());
+        self.with_dialect(|dialect| dialect.rules.proxies = proxies)
+    }
+
+    /// Sets which rate limit headers responses carry, as `headers` of the policy file. Default: all.
+    ///
+    /// ```
+    /// # use ratewright_tower::{HeaderStyle, Quota, RateLimitLayer};
+    /// let layer = RateLimitLayer::per_ip(Quota::per_minute(100)).headers(HeaderStyle::default().ietf(false));
+    /// ```
+    ///
+    /// As with [`trusted_proxies`](Self::trusted_proxies), later changes of a shared dialect do not reach the layer.
+    #[must_use]
+    pub fn headers(self, style: HeaderStyle) -> Self {
+        self.with_dialect(|dialect| dialect.headers = style)
+    }
+
+    fn with_dialect(self, change: impl FnOnce(&mut Dialect)) -> Self {
         self.with_reader(|reader| {
             let mut dialect = Dialect::clone(&reader.dialect.load());
-            dialect.rules.proxies = proxies;
+            change(&mut dialect);
             reader.dialect(dialect.shared())
         })
     }

@@ -69,6 +69,7 @@ pub use permit_body::PermitBody;
 pub use permit_limiter::PermitLimiter;
 pub use permits::{Permit, Permits};
 pub use ratewright_core::Quota;
+pub use ratewright_http::HeaderStyle;
 pub use request_reader::{Peer, RequestReader};
 
 /// The README's code is compiled with the documentation's.

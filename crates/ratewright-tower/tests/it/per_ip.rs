@@ -19,7 +19,7 @@ use ratewright_core::Policy;
 use ratewright_core::policy::{CountedResponses, Missing};
 use ratewright_core::query::AttributeName;
 use ratewright_http::{Dialect, IdentityRules};
-use ratewright_tower::{Peer, Quota, RateLimitLayer};
+use ratewright_tower::{HeaderStyle, Peer, Quota, RateLimitLayer};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tower::ServiceExt;
 
@@ -150,6 +150,32 @@ async fn trusted_proxies_keep_the_other_settings_of_the_dialect() {
         *status = send(server, 1, request).await.status().as_u16();
     }
     assert_eq!(statuses, [200, 429]);
+}
+
+/// Either setting keeps the other, in any order.
+#[tokio::test]
+async fn the_chosen_headers_are_sent_beside_trusted_proxies() {
+    let layer = || RateLimitLayer::per_ip(Quota::per_hour(1));
+    let proxies = || ["127.0.0.1/32".parse().unwrap()];
+    let style = HeaderStyle::default().ietf(false);
+    for layer in
+        [layer().headers(style).trusted_proxies(proxies()), layer().trusted_proxies(proxies()).headers(style)]
+    {
+        let server = serve(Router::new().route("/", get(hello)).layer(layer)).await;
+        for (client, status, n_headers) in
+            [("192.0.2.1", 200, 3), ("192.0.2.2", 200, 3), ("192.0.2.1", 429, 4)]
+        {
+            let mut request = request("/");
+            request.headers_mut().insert("x-forwarded-for", client.parse().unwrap());
+            let response = send(server, 1, request).await;
+            assert_eq!(response.status(), status, "{client}");
+            let names = response.headers().keys().map(HeaderName::as_str);
+            let sent: Vec<_> =
+                names.filter(|name| name.contains("ratelimit") || *name == "retry-after").collect();
+            assert_eq!(sent.len(), n_headers, "{sent:?}");
+            assert!(sent.iter().all(|name| !name.starts_with("ratelimit")), "{sent:?}");
+        }
+    }
 }
 
 /// A header line that is repeated must not give a client a second quota.

@@ -50,7 +50,7 @@ impl Source {
         Ok(files)
     }
 
-    /// An empty name is none: a variable of the environment may be set to nothing.
+    /// An empty name is ignored: a variable of the environment may be empty.
     fn profile(&self) -> Option<&str> {
         self.profile.as_deref().filter(|profile| !profile.is_empty())
     }
