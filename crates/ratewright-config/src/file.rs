@@ -24,7 +24,6 @@ use ratewright_http::identify::AmbiguousPaths;
 use ratewright_http::identify::original_request::AuthorizeProtocol;
 use ratewright_http::jwt::TokenAlgorithm;
 use ratewright_http::path::Case;
-use schemars::JsonSchema;
 use serde::Deserialize;
 use serde::de::Deserializer;
 
@@ -43,7 +42,8 @@ pub use gateway::{
 
 /// The policy file of Ratewright. Every value may contain `${NAME}`, an environment variable, or
 /// `${NAME:-default}`.
-#[derive(Clone, Default, Deserialize, JsonSchema)]
+#[derive(Clone, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct File {
     /// The switch for everything. `false` lets every request pass, uncounted. Default: `true`.
@@ -85,7 +85,8 @@ pub struct File {
 }
 
 /// Where Ratewright listens.
-#[derive(Clone, Default, Deserialize, JsonSchema)]
+#[derive(Clone, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Listen {
     /// The reverse proxy. Default: `127.0.0.1:8000`. It opens if there are routes.
@@ -112,7 +113,8 @@ pub enum Listener {
     Section(Box<ListenerSection>),
 }
 
-#[derive(Clone, Default, Deserialize, JsonSchema)]
+#[derive(Clone, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct ListenerSection {
     /// The address and the port.
@@ -130,7 +132,8 @@ pub struct ListenerSection {
 }
 
 /// Load balancers that announce the client's address.
-#[derive(Clone, Default, Deserialize, JsonSchema)]
+#[derive(Clone, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct ListenProxyProtocol {
     /// The networks or addresses of the load balancers. Connections from other peers are closed at once.
@@ -138,7 +141,8 @@ pub struct ListenProxyProtocol {
 }
 
 /// Files in PEM.
-#[derive(Clone, Default, Deserialize, JsonSchema)]
+#[derive(Clone, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct ListenTls {
     /// The certificate, with those that lead to its root.
@@ -150,7 +154,8 @@ pub struct ListenTls {
 }
 
 /// Where buckets live. Without `redis`, in this process.
-#[derive(Clone, Default, Deserialize, JsonSchema)]
+#[derive(Clone, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Store {
     /// The Redis that all instances share. `redis:` alone means the one on this machine.
@@ -162,7 +167,8 @@ pub struct Store {
     pub local: Option<Local>,
 }
 
-#[derive(Clone, Default, Deserialize, JsonSchema)]
+#[derive(Clone, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Redis {
     /// `redis://`, `rediss://` (TLS) or `unix://`. Several mean a Cluster. Default: `redis://127.0.0.1:6379`.
@@ -183,7 +189,8 @@ pub struct Redis {
     pub readable: Option<RawValue<bool>>,
 }
 
-#[derive(Clone, Default, Deserialize, JsonSchema)]
+#[derive(Clone, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Sentinel {
     /// The master's name.
@@ -193,7 +200,8 @@ pub struct Sentinel {
 }
 
 /// Files in PEM.
-#[derive(Clone, Default, Deserialize, JsonSchema)]
+#[derive(Clone, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct RedisTls {
     /// The certificate authorities that may sign the server's certificate. Default: those of the system.
@@ -204,7 +212,8 @@ pub struct RedisTls {
     pub key: Option<RawValue<FileName>>,
 }
 
-#[derive(Clone, Default, Deserialize, JsonSchema)]
+#[derive(Clone, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Local {
     /// How much of each quota this instance gives out while Redis is gone: a decimal up to 1, or `auto` for one part
@@ -218,7 +227,8 @@ pub struct Local {
 }
 
 /// How clients are identified. By default, nothing that a client claims about itself is trusted.
-#[derive(Clone, Default, Deserialize, JsonSchema)]
+#[derive(Clone, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Clients {
     /// Networks of proxies whose forwarding headers are trusted. Default: none.
@@ -238,7 +248,8 @@ pub struct Clients {
     pub user: Option<User>,
 }
 
-#[derive(Clone, Default, Deserialize, JsonSchema)]
+#[derive(Clone, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct User {
     /// The JWT that names the user, if it is genuine. It must have `exp`, and is refused `leeway` after that time. If a request's token is
@@ -249,7 +260,8 @@ pub struct User {
 }
 
 /// Give one of `secret`, `public_key` and `jwks`.
-#[derive(Clone, Default, Deserialize, JsonSchema)]
+#[derive(Clone, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Jwt {
     /// The claim that names the user; dots reach into objects. Default: `sub`.
@@ -273,7 +285,8 @@ pub struct Jwt {
 }
 
 /// Requests that no policy limits. Each list replaces only its own default.
-#[derive(Clone, Default, Deserialize, JsonSchema)]
+#[derive(Clone, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Exempt {
     /// Patterns of paths. Default: `[/actuator/**, /health, /health/**, /healthz, /livez, /readyz, /metrics, /static/**, /css/**, /js/**, /images/**]`.
@@ -285,7 +298,8 @@ pub struct Exempt {
 }
 
 /// One limit.
-#[derive(Clone, Default, Deserialize, JsonSchema)]
+#[derive(Clone, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Policy {
     /// Its name, used in keys, headers and metrics.
@@ -327,7 +341,8 @@ pub struct Policy {
     pub on_failure: Option<RawValue<OnFailure>>,
 }
 
-#[derive(Clone, Default, Deserialize, JsonSchema)]
+#[derive(Clone, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Quota {
     /// Tells several quotas of a policy apart. The first needs none.
@@ -349,7 +364,8 @@ pub struct Quota {
 }
 
 /// Which responses count.
-#[derive(Clone, Default, Deserialize, JsonSchema)]
+#[derive(Clone, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Count {
     /// Statuses from 100 to 599: `401`, a class such as `5xx`, a range such as `500-599`.
@@ -358,7 +374,8 @@ pub struct Count {
 
 /// Different terms for some requests. An override with a quota has its own buckets; an override of `in_flight` shares the
 /// policy's count.
-#[derive(Clone, Default, Deserialize, JsonSchema)]
+#[derive(Clone, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Override {
     /// The override's name, part of its buckets' names: 1 to 64 characters of `a-z 0-9 . _ -`. Default: a digest of `match`; changing
@@ -407,7 +424,8 @@ pub enum CostEntry {
 }
 
 /// The REST API.
-#[derive(Clone, Default, Deserialize, JsonSchema)]
+#[derive(Clone, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Api {
     /// What `/check` uses when no policy is named.
@@ -421,7 +439,8 @@ pub struct Api {
     pub authorize: Option<RawValue<Option<AuthorizeProtocol>>>,
 }
 
-#[derive(Clone, Default, Deserialize, JsonSchema)]
+#[derive(Clone, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Defaults {
     /// Default: `{rate: 10/s, burst: 100}`.
@@ -436,7 +455,8 @@ pub struct Defaults {
     pub fixed_window: Option<Located<Quota>>,
 }
 
-#[derive(Clone, Default, Deserialize, JsonSchema)]
+#[derive(Clone, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Headers {
     /// Which families responses carry: `x-ratelimit`, `ietf`, both, or `[]` for neither. Default: both.
@@ -447,7 +467,8 @@ pub struct Headers {
     pub limit: Option<RawValue<LimitMeaning>>,
 }
 
-#[derive(Clone, Default, Deserialize, JsonSchema)]
+#[derive(Clone, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Problem {
     /// The type of a denial, a URI; `{name}` is the policy. Default: `about:blank`.
@@ -455,14 +476,16 @@ pub struct Problem {
     pub kind: Option<RawValue<String>>,
 }
 
-#[derive(Clone, Default, Deserialize, JsonSchema)]
+#[derive(Clone, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Metrics {
     /// Labels that every series carries.
     pub labels: Option<BTreeMap<String, RawValue<String>>>,
 }
 
-#[derive(Clone, Default, Deserialize, JsonSchema)]
+#[derive(Clone, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Log {
     /// `off`, `error`, `warn`, `info`, `debug` or `trace`. Default: `info`.
@@ -511,7 +534,8 @@ impl Defaults {
     }
 }
 
-#[derive(Clone, Default, Deserialize, JsonSchema)]
+#[derive(Clone, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Traces {
     /// The collector, over OTLP and plain HTTP, for example `http://127.0.0.1:4318`.

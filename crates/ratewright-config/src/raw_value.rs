@@ -7,7 +7,6 @@ use std::cell::Cell;
 use std::fmt;
 use std::marker::PhantomData;
 
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor, value};
 use serde_saphyr::Location;
@@ -79,7 +78,8 @@ pub trait ConfigValue: Sized {
     fn from_text(text: &str) -> Result<Self, String>;
 
     /// The schema for editors.
-    fn schema() -> Schema;
+    #[cfg(test)]
+    fn schema() -> schemars::Schema;
 
     /// The text in a form in which equal values have equal texts.
     fn canonical(text: String) -> String {
@@ -246,63 +246,7 @@ impl<'d, T: Deserialize<'d>> Deserialize<'d> for OneOrList<T, Located<T>> {
     }
 }
 
-/// A schema that also accepts a text with an environment variable.
-fn or_variable(schema: Schema) -> Schema {
-    json_schema!({ "anyOf": [schema, { "type": "string", "pattern": "\\$\\{" }] })
-}
-
-impl<T: ConfigValue> JsonSchema for RawValue<T> {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "Value".into()
-    }
-    fn inline_schema() -> bool {
-        true
-    }
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        or_variable(T::schema())
-    }
-}
-
-impl<T: ConfigValue> JsonSchema for RawList<T> {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "Values".into()
-    }
-    fn inline_schema() -> bool {
-        true
-    }
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        let one = or_variable(T::schema());
-        json_schema!({ "anyOf": [one, { "type": "array", "items": one }] })
-    }
-}
-
-impl<T: JsonSchema> JsonSchema for Located<T> {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        T::schema_name()
-    }
-    fn schema_id() -> std::borrow::Cow<'static, str> {
-        T::schema_id()
-    }
-    fn inline_schema() -> bool {
-        T::inline_schema()
-    }
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        T::json_schema(generator)
-    }
-}
-
-impl<T: JsonSchema> JsonSchema for Sections<T> {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        format!("Sections of {}", T::schema_name()).into()
-    }
-    fn inline_schema() -> bool {
-        true
-    }
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let one = generator.subschema_for::<T>();
-        json_schema!({ "anyOf": [one, { "type": "array", "items": one }] })
-    }
-}
-
+#[cfg(test)]
+mod schema;
 #[cfg(test)]
 mod tests;

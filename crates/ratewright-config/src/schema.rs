@@ -1,16 +1,20 @@
-//! The schema for editors and the reference for docs/reference/configuration.md, both generated from the types in `file.rs`.
+//! The schema for editors and the reference for docs/reference/configuration.md.
+//!
+//! ```text
+//!   types in file.rs ─test─► schema/policy-file.json ─► `ratewright schema`, reference, defaults
+//! ```
+//!
+//! The schema is a committed file, so that the program is built without the crate that generates it. After changing a
+//! setting, run `UPDATE_EXPECT=1 cargo test -p ratewright-config schema`; without the variable, the test compares the
+//! file with the types.
 
-use schemars::generate::SchemaSettings;
 use serde_json::Value;
 
-use crate::file::File;
-
 /// The JSON Schema of the policy file.
-pub fn schema() -> Value {
-    let generator = SchemaSettings::draft2020_12().into_generator();
-    let mut schema = generator.into_root_schema_for::<File>();
-    schema.insert("title".to_owned(), "Ratewright policy file".into());
-    schema.to_value()
+pub const SCHEMA: &str = include_str!("../schema/policy-file.json");
+
+fn schema() -> Value {
+    serde_json::from_str(SCHEMA).expect("the committed schema is valid JSON")
 }
 
 /// Names in the order in which one writes them; others follow by the alphabet.
@@ -212,7 +216,23 @@ fn inner<'a>(root: &'a Value, property: &'a Value) -> Option<&'a Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::file::File;
+    use expect_test::expect_file;
+    use schemars::generate::SchemaSettings;
     use serde_json::Map;
+
+    /// The schema of the types.
+    fn generate() -> Value {
+        let generator = SchemaSettings::draft2020_12().into_generator();
+        let mut schema = generator.into_root_schema_for::<File>();
+        schema.insert("title".to_owned(), "Ratewright policy file".into());
+        schema.to_value()
+    }
+
+    #[test]
+    fn the_committed_schema_is_that_of_the_types() {
+        expect_file!["../schema/policy-file.json"].assert_eq(&format!("{:#}\n", generate()));
+    }
 
     #[test]
     fn every_name_of_the_file_is_explained() {
@@ -224,7 +244,7 @@ mod tests {
                 assert!(description(property).is_some_and(|text| text.len() > 8), "{path} is not explained");
             }
         }
-        let schema = schema();
+        let schema = generate();
         walk(&schema, "");
         let definitions = schema["$defs"].as_object().unwrap();
         assert!(definitions.len() > 10);

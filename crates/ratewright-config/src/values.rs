@@ -20,6 +20,7 @@ use ratewright_http::identify::AmbiguousPaths;
 use ratewright_http::identify::original_request::AuthorizeProtocol;
 use ratewright_http::jwt::TokenAlgorithm;
 use ratewright_http::path::Case;
+#[cfg(test)]
 use schemars::{Schema, json_schema};
 
 use crate::raw_value::ConfigValue;
@@ -105,6 +106,7 @@ macro_rules! names {
                     _ => Err(format!("use one of {}", [$($word),+].join(", "))),
                 }
             }
+            #[cfg(test)]
             fn schema() -> Schema {
                 json_schema!({ "enum": [$($word),+] })
             }
@@ -143,6 +145,7 @@ impl ConfigValue for bool {
     fn from_text(text: &str) -> Result<Self, String> {
         text.parse().map_err(|_| "use true or false".to_owned())
     }
+    #[cfg(test)]
     fn schema() -> Schema {
         json_schema!({ "type": "boolean" })
     }
@@ -152,6 +155,7 @@ impl ConfigValue for String {
     fn from_text(text: &str) -> Result<Self, String> {
         Ok(text.to_owned())
     }
+    #[cfg(test)]
     fn schema() -> Schema {
         json_schema!({ "type": ["string", "number", "boolean"] })
     }
@@ -161,6 +165,7 @@ impl ConfigValue for u32 {
     fn from_text(text: &str) -> Result<Self, String> {
         whole(text).ok_or_else(|| format!("use a whole number from 0 to {}", u32::MAX))
     }
+    #[cfg(test)]
     fn schema() -> Schema {
         json_schema!({ "type": "integer", "minimum": 0, "maximum": u32::MAX })
     }
@@ -171,6 +176,7 @@ impl ConfigValue for NonZeroU32 {
         let n = whole(text).and_then(Self::new);
         n.ok_or_else(|| format!("use a whole number from 1 to {}", u32::MAX))
     }
+    #[cfg(test)]
     fn schema() -> Schema {
         json_schema!({ "type": "integer", "minimum": 1, "maximum": u32::MAX })
     }
@@ -184,6 +190,7 @@ impl ConfigValue for Burst {
         let in_units = n_bytes(text)?.map(|n_bytes| n_bytes.to_string());
         NonZeroU32::from_text(in_units.as_deref().unwrap_or(text)).map(Self)
     }
+    #[cfg(test)]
     fn schema() -> Schema {
         let number = NonZeroU32::schema();
         json_schema!({ "anyOf": [number, { "type": "string", "pattern": "^[0-9]+ *([kKmMgG]?[bB])$", "examples": ["20MB"] }] })
@@ -208,6 +215,7 @@ impl ConfigValue for InFlight {
         }
         NonZeroU32::from_text(text).map(Self)
     }
+    #[cfg(test)]
     fn schema() -> Schema {
         NonZeroU32::schema()
     }
@@ -222,6 +230,7 @@ impl ConfigValue for Micros {
     fn from_text(text: &str) -> Result<Self, String> {
         Self::parse(text).ok_or_else(|| "use a whole number and us, ms, s, min, h or d: 5ms, 60s".to_owned())
     }
+    #[cfg(test)]
     fn schema() -> Schema {
         json_schema!({ "type": "string", "pattern": "^[0-9]+ *(us|ms|s|min|h|d)$", "examples": ["5ms", "60s", "5min"] })
     }
@@ -239,6 +248,7 @@ impl ConfigValue for Rate {
         let text = in_units.as_deref().unwrap_or(text);
         text.parse().map_err(|error: ratewright_core::quota::RateError| error.to_string())
     }
+    #[cfg(test)]
     fn schema() -> Schema {
         json_schema!({ "type": "string", "examples": ["10/s", "1/6s", "250/min", "1000/h", "10MB/min"] })
     }
@@ -248,6 +258,7 @@ impl ConfigValue for SocketAddr {
     fn from_text(text: &str) -> Result<Self, String> {
         text.parse().map_err(|_| "use an address and a port, for example 127.0.0.1:8080".to_owned())
     }
+    #[cfg(test)]
     fn schema() -> Schema {
         json_schema!({ "type": "string", "examples": ["127.0.0.1:8080", "[::1]:8080"] })
     }
@@ -266,6 +277,7 @@ impl ConfigValue for IpNet {
             None => Err("use a network or an address, for example 10.0.0.0/8 or 192.0.2.7".to_owned()),
         }
     }
+    #[cfg(test)]
     fn schema() -> Schema {
         json_schema!({ "type": "string", "examples": ["10.0.0.0/8", "2001:db8::/32", "192.0.2.7"] })
     }
@@ -275,6 +287,7 @@ impl ConfigValue for HeaderName {
     fn from_text(text: &str) -> Result<Self, String> {
         text.parse().map_err(|_| "use a header name, for example X-User-Id".to_owned())
     }
+    #[cfg(test)]
     fn schema() -> Schema {
         json_schema!({ "type": "string", "examples": ["X-User-Id"] })
     }
@@ -305,13 +318,16 @@ impl ConfigValue for AttributeName<String> {
         }
         Ok(known)
     }
+    #[cfg(test)]
     fn schema() -> Schema {
         json_schema!({ "type": "string", "pattern": ATTRIBUTE, "examples": ["ip", "user", "header:X-Api-Key"] })
     }
 }
 
 /// The names of attributes, for editors.
-pub const ATTRIBUTE: &str = "^(ip|user|route|method|path|host|(header|cookie|query|claim|attribute):.+)$";
+#[cfg(test)]
+pub(crate) const ATTRIBUTE: &str =
+    "^(ip|user|route|method|path|host|(header|cookie|query|claim|attribute):.+)$";
 
 impl ConfigValue for FallbackShare {
     fn from_text(text: &str) -> Result<Self, String> {
@@ -323,6 +339,7 @@ impl ConfigValue for FallbackShare {
             "use a decimal above 0 and up to 1 such as 0.5, or auto for an equal part per instance".to_owned()
         })
     }
+    #[cfg(test)]
     fn schema() -> Schema {
         json_schema!({ "anyOf": [{ "type": "number", "exclusiveMinimum": 0, "maximum": 1 }, { "const": "auto" }] })
     }
@@ -347,6 +364,7 @@ impl ConfigValue for Ratio {
             .map(Self)
             .ok_or_else(|| "use a decimal from 0 to 1 such as 0.01".to_owned())
     }
+    #[cfg(test)]
     fn schema() -> Schema {
         json_schema!({ "type": "number", "minimum": 0, "maximum": 1 })
     }
@@ -362,6 +380,7 @@ impl ConfigValue for Secret {
             Ok(Self(text.to_owned()))
         }
     }
+    #[cfg(test)]
     fn schema() -> Schema {
         json_schema!({ "type": "string", "minLength": 1, "examples": ["${RATEWRIGHT_TOKEN}"] })
     }
@@ -376,6 +395,7 @@ impl ConfigValue for Token {
         }
         Err("invalid token; use 1 to 1024 visible ASCII characters without spaces".to_owned())
     }
+    #[cfg(test)]
     fn schema() -> Schema {
         json_schema!({ "type": "string", "minLength": 1, "maxLength": 1024, "examples": ["${RATEWRIGHT_TOKEN}"] })
     }
@@ -385,6 +405,7 @@ impl ConfigValue for FileName {
     fn from_text(text: &str) -> Result<Self, String> {
         if text.is_empty() { Err("use a file name".to_owned()) } else { Ok(Self(text.to_owned())) }
     }
+    #[cfg(test)]
     fn schema() -> Schema {
         json_schema!({ "type": "string", "minLength": 1 })
     }
@@ -399,6 +420,7 @@ impl ConfigValue for Name {
         }
         Err(format!("invalid name; use 1 to {n_max} characters of a-z 0-9 . _ -"))
     }
+    #[cfg(test)]
     fn schema() -> Schema {
         json_schema!({ "type": "string", "pattern": "^[a-z0-9._-]{1,64}$" })
     }
@@ -412,6 +434,7 @@ impl ConfigValue for LogDenials {
             _ => Err("use all, or a maximum number of lines per second, for example 10".to_owned()),
         }
     }
+    #[cfg(test)]
     fn schema() -> Schema {
         json_schema!({ "anyOf": [{ "const": "all" }, { "type": "integer", "minimum": 1 }] })
     }

@@ -3,7 +3,6 @@
 //! A body that is too long is still read for a while: closing the connection while the client sends would reset it,
 //! and the client would lose the response. A client that sends `Expect` gets the response at once.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
 use std::time::Duration;
@@ -13,7 +12,6 @@ use futures_util::StreamExt;
 use http::{HeaderMap, StatusCode, header};
 use http_body::Body as _;
 use ratewright_http::Problem;
-use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, MapAccess, Visitor};
@@ -119,21 +117,5 @@ impl<'d, T: Deserialize<'d>> Deserialize<'d> for Object<T> {
             }
         }
         deserializer.deserialize_map(ObjectVisitor(PhantomData)).map(Self)
-    }
-}
-
-/// Described as its content.
-impl<T: JsonSchema> JsonSchema for Object<T> {
-    fn inline_schema() -> bool {
-        T::inline_schema()
-    }
-    fn schema_name() -> Cow<'static, str> {
-        T::schema_name()
-    }
-    fn schema_id() -> Cow<'static, str> {
-        T::schema_id()
-    }
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        T::json_schema(generator)
     }
 }

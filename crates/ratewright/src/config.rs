@@ -54,7 +54,7 @@ pub(crate) use explain::{Explainer, PolicyWords, exemptions, explain, explain_en
 use listen::EnabledListeners;
 pub(crate) use listen::{ListenConfig, ListenerConfig};
 pub(crate) use ratewright_config::program::raw_value::{Position, in_file};
-pub(crate) use ratewright_config::program::schema::{reference, schema};
+pub(crate) use ratewright_config::program::schema::{SCHEMA, reference};
 pub(crate) use ratewright_config::program::values::{LogDenials, LogFormat};
 pub(crate) use ratewright_config::program::yaml_errors::{closest, describe as describe_yaml_error};
 pub(crate) use ratewright_config::{ConfigError, Environment, SourceFile};

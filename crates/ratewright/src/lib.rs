@@ -189,7 +189,7 @@ fn schema(args: &cli::SchemaArgs) -> ExitCode {
         cli::SchemaArgs { reference: true, .. } => config::reference(),
         cli::SchemaArgs { simulate: true, .. } => ratewright_sim::report::SCHEMA.to_owned(),
         cli::SchemaArgs { suggest: true, .. } => ratewright_sim::report::SUGGESTION_SCHEMA.to_owned(),
-        cli::SchemaArgs { .. } => format!("{:#}\n", config::schema()),
+        cli::SchemaArgs { .. } => config::SCHEMA.to_owned(),
     });
     ExitCode::SUCCESS
 }

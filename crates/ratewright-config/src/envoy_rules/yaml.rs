@@ -8,6 +8,7 @@ use std::marker::PhantomData;
 
 use ratewright_core::quota::Algorithm;
 use ratewright_rls_rules::Domains;
+#[cfg(test)]
 use schemars::{Schema, json_schema};
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
@@ -210,6 +211,7 @@ impl ConfigValue for Switch {
             _ => Err("use true or false".to_owned()),
         }
     }
+    #[cfg(test)]
     fn schema() -> Schema {
         json_schema!({ "type": "boolean" })
     }

@@ -1,7 +1,6 @@
 //! `cors` as written, in `gateway` and in routes.
 
 use ratewright_core::Micros;
-use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::raw_value::{RawList, RawValue};
@@ -16,7 +15,8 @@ pub enum Cors {
 
 /// Which other origins may read responses in a browser. The gateway answers preflights itself, and replaces the upstream's
 /// `Access-Control-*` headers.
-#[derive(Clone, Default, Deserialize, JsonSchema)]
+#[derive(Clone, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct CorsSection {
     /// Which origins may read responses: `https://app.example.com`, `https://*.example.com` with one label for the star, `https://**.example.com`

@@ -1,6 +1,5 @@
 //! The section `envoy` as written. The files that it names are in another language: see `envoy_rules/yaml.rs`.
 
-use schemars::JsonSchema;
 use serde::Deserialize;
 
 use ratewright_core::Micros;
@@ -9,7 +8,8 @@ use crate::raw_value::{RawList, RawValue};
 use crate::values::{EnvoyCompat, EnvoyHeaders, FileName, TotalTime};
 
 /// Rules in the files of envoyproxy/ratelimit, for Envoy's rate limit service.
-#[derive(Clone, Default, Deserialize, JsonSchema)]
+#[derive(Clone, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Envoy {
     /// Files with a `domain` and its `descriptors`, as envoyproxy/ratelimit reads them, or folders. Of a folder all files are read, whatever

@@ -4,7 +4,6 @@ use std::num::NonZeroU32;
 
 use http::Method;
 use ratewright_core::Micros;
-use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::Cors;
@@ -15,7 +14,8 @@ use crate::values::{
 };
 
 /// The reverse proxy as a whole. It opens if there are routes.
-#[derive(Clone, Default, Deserialize, JsonSchema)]
+#[derive(Clone, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Gateway {
     /// The most connections of clients, in all. Default: `10000`.
@@ -41,7 +41,8 @@ pub struct Gateway {
 }
 
 /// How long things may take. A route may say otherwise, but for `request_header`.
-#[derive(Clone, Default, Deserialize, JsonSchema)]
+#[derive(Clone, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct GatewayTimeouts {
     /// Until there is a connection to a server. Default: `2s`.
@@ -60,7 +61,8 @@ pub struct GatewayTimeouts {
 
 /// Where requests go. The most specific route counts, whatever the order: the host first (exact, then with stars, then any),
 /// then the path segment by segment (a text, then `{id}` or `*`, then `**`), then the method.
-#[derive(Clone, Default, Deserialize, JsonSchema)]
+#[derive(Clone, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Route {
     /// Its name, in logs and for `by: route`.
@@ -90,7 +92,8 @@ pub struct Route {
 }
 
 /// Which requests a route takes: what is written must all fit, and of each list one. Give at least a path or a host.
-#[derive(Clone, Default, Deserialize, JsonSchema)]
+#[derive(Clone, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct RouteMatch {
     /// Paths: `/api/orders`, `/users/{id}` with any one segment, `/api/orders/**` with all below it. Default: all.
@@ -102,7 +105,8 @@ pub struct RouteMatch {
 }
 
 /// How long things may take.
-#[derive(Clone, Default, Deserialize, JsonSchema)]
+#[derive(Clone, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct RouteTimeouts {
     /// Until there is a connection to a server.
@@ -126,7 +130,8 @@ pub enum Upstream {
 }
 
 /// The servers of a route, and how they are used.
-#[derive(Clone, Default, Deserialize, JsonSchema)]
+#[derive(Clone, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct UpstreamSection {
     /// Their urls: `http://host:port` or `https://host`, without a path.
@@ -143,7 +148,8 @@ pub struct UpstreamSection {
 }
 
 /// Files in PEM.
-#[derive(Clone, Default, Deserialize, JsonSchema)]
+#[derive(Clone, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct UpstreamTls {
     /// The certificate authorities that may sign the servers' certificates. Default: those of the system.
@@ -151,7 +157,8 @@ pub struct UpstreamTls {
 }
 
 /// When a failing server is ejected. After the time, one request tests whether the server is back.
-#[derive(Clone, Default, Deserialize, JsonSchema)]
+#[derive(Clone, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Health {
     /// After how many consecutive failures. Default: `3`.

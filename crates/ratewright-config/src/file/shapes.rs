@@ -2,18 +2,13 @@
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::net::SocketAddr;
 
 use ratewright_core::query::AttributeName;
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor, value};
 
-use super::{
-    By, Condition, Cors, CorsSection, Cost, CostEntry, Listener, ListenerSection, Upstream, UpstreamSection,
-};
-use crate::raw_value::{ConfigValue, Located, RawList, RawValue};
-use crate::values::{ATTRIBUTE, UpstreamUrl};
+use super::{By, Cors, Cost, CostEntry, Listener, Upstream};
+use crate::raw_value::{Located, RawValue};
 use crate::yaml_tree::erased;
 
 /// What is a single text, or something else.
@@ -87,7 +82,8 @@ impl<'d> TextOr<'d> for By {
     }
 }
 
-#[derive(Deserialize, JsonSchema)]
+#[derive(Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 struct FirstOf {
     /// The attributes to try, in this order.
@@ -183,77 +179,5 @@ impl<'d> Deserialize<'d> for Cost {
     }
 }
 
-impl JsonSchema for Listener {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "Listener".into()
-    }
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let section = generator.subschema_for::<ListenerSection>();
-        json_schema!({ "anyOf": [SocketAddr::schema(), { "const": "off" }, section] })
-    }
-}
-
-impl JsonSchema for Cors {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "Cors".into()
-    }
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let section = generator.subschema_for::<CorsSection>();
-        json_schema!({ "anyOf": [{ "const": "off" }, section] })
-    }
-}
-
-impl JsonSchema for Upstream {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "Upstream".into()
-    }
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let one = RawValue::<UpstreamUrl>::json_schema(generator);
-        let section = generator.subschema_for::<UpstreamSection>();
-        json_schema!({ "anyOf": [one, { "type": "array", "minItems": 1, "items": one }, section] })
-    }
-}
-
-impl JsonSchema for By {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "By".into()
-    }
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let one = RawValue::<AttributeName<String>>::json_schema(generator);
-        let first_of = generator.subschema_for::<FirstOf>();
-        let part = json_schema!({ "anyOf": [one, first_of] });
-        json_schema!({ "anyOf": [part, { "type": "array", "minItems": 1, "items": part }] })
-    }
-}
-
-impl JsonSchema for Cost {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "Cost".into()
-    }
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let number = RawValue::<u32>::json_schema(generator);
-        let header = json_schema!({ "type": "object", "required": ["header"], "additionalProperties": false,
-            "properties": { "header": { "type": "string" } } });
-        let methods = json_schema!({ "type": "object", "additionalProperties": number });
-        let paths = json_schema!({ "type": "object", "required": ["path"], "additionalProperties": false,
-            "properties": { "path": { "type": "object", "additionalProperties": number } } });
-        let bytes = json_schema!({ "type": "object", "required": ["bytes"], "additionalProperties": false,
-            "properties": { "bytes": { "const": "request" } } });
-        json_schema!({ "anyOf": [number, header, methods, paths, bytes] })
-    }
-}
-
-impl JsonSchema for Condition {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "Condition".into()
-    }
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let patterns = RawList::<String>::json_schema(generator);
-        json_schema!({
-            "description": "Attributes, and what they must be: all of them, each one of the patterns it has. In a path `*` stays in a segment and `**` crosses them. `ip` takes networks.",
-            "type": "object",
-            "propertyNames": { "pattern": ATTRIBUTE },
-            "additionalProperties": patterns
-        })
-    }
-}
+#[cfg(test)]
+mod schema;

@@ -1,6 +1,7 @@
 //! The types of single values of `cors`.
 
 use http::{HeaderName, Method};
+#[cfg(test)]
 use schemars::{Schema, json_schema};
 
 use crate::raw_value::ConfigValue;
@@ -30,6 +31,7 @@ impl ConfigValue for OriginText {
     fn from_text(text: &str) -> Result<Self, String> {
         Ok(Self(text.to_owned()))
     }
+    #[cfg(test)]
     fn schema() -> Schema {
         json_schema!({ "type": "string", "pattern": "^(\\*|[a-zA-Z][a-zA-Z0-9+.-]*://[^/?#@]+)$",
             "examples": ["https://app.example.com", "https://*.example.com", "*"] })
@@ -45,6 +47,7 @@ impl ConfigValue for CorsMethod {
         }
         Method::from_text(text).map(Self)
     }
+    #[cfg(test)]
     fn schema() -> Schema {
         Method::schema()
     }
@@ -58,6 +61,7 @@ impl ConfigValue for CorsHeader {
         let name = text.parse().ok().filter(|_| !text.contains('*')).map(Self::Named);
         name.ok_or_else(|| "use a header name, for example Authorization, or * alone for all".to_owned())
     }
+    #[cfg(test)]
     fn schema() -> Schema {
         json_schema!({ "type": "string", "minLength": 1, "examples": ["Content-Type", "Authorization", "*"] })
     }
@@ -71,6 +75,7 @@ impl ConfigValue for ExposedHeader {
         }
         text.parse().map(Self).map_err(|_| "use a header name, for example X-Total-Count".to_owned())
     }
+    #[cfg(test)]
     fn schema() -> Schema {
         json_schema!({ "type": "string", "minLength": 1, "examples": ["ETag", "X-Total-Count"] })
     }

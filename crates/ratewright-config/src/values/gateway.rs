@@ -2,6 +2,7 @@
 
 use http::Method;
 use ratewright_core::Micros;
+#[cfg(test)]
 use schemars::{Schema, json_schema};
 
 use crate::raw_value::ConfigValue;
@@ -47,6 +48,7 @@ impl ConfigValue for ByteCount {
             "use a whole number above 0 and B, KB (1024 bytes), MB, GB or TB: 32KB, 10MB".to_owned()
         })
     }
+    #[cfg(test)]
     fn schema() -> Schema {
         json_schema!({ "type": "string", "pattern": "^[0-9]+ *([kKmMgGtT]?[bB])$", "examples": ["32KB", "10MB", "1GB"] })
     }
@@ -60,6 +62,7 @@ impl ConfigValue for BodyMax {
         let n_bytes = ByteCount::from_text(text).map_err(|why| format!("{why}; or none for no limit"))?;
         Ok(Self(Some(n_bytes.0)))
     }
+    #[cfg(test)]
     fn schema() -> Schema {
         json_schema!({ "anyOf": [ByteCount::schema(), { "const": "none" }] })
     }
@@ -80,6 +83,7 @@ impl ConfigValue for BodyRateMin {
             "use bytes per window, such as 240B/s or 8KB/30s, or none for no minimum".to_owned()
         })
     }
+    #[cfg(test)]
     fn schema() -> Schema {
         let pattern = "^([0-9]+ *([kKmMgGtT]?[bB])/([0-9]+ *)?(us|ms|s|min|h|d)|none)$";
         json_schema!({ "type": "string", "pattern": pattern, "examples": ["240B/s", "8KB/30s", "none"] })
@@ -95,6 +99,7 @@ impl ConfigValue for TotalTime {
             .map(|time| Self(Some(time)))
             .map_err(|why| format!("{why}; or none for no timeout"))
     }
+    #[cfg(test)]
     fn schema() -> Schema {
         json_schema!({ "anyOf": [Micros::schema(), { "const": "none" }] })
     }
@@ -108,6 +113,7 @@ impl ConfigValue for Method {
         let method = Self::from_bytes(text.to_ascii_uppercase().as_bytes());
         method.map_err(|_| "use a method such as GET or POST".to_owned())
     }
+    #[cfg(test)]
     fn schema() -> Schema {
         json_schema!({ "type": "string", "minLength": 1, "examples": ["GET", "POST"] })
     }
@@ -120,6 +126,7 @@ impl ConfigValue for HostText {
     fn from_text(text: &str) -> Result<Self, String> {
         Ok(Self(text.to_owned()))
     }
+    #[cfg(test)]
     fn schema() -> Schema {
         json_schema!({ "type": "string", "minLength": 1, "examples": ["keep", "upstream", "api.internal"] })
     }
@@ -133,6 +140,7 @@ impl ConfigValue for UpstreamUrl {
     fn from_text(text: &str) -> Result<Self, String> {
         Ok(Self(text.to_owned()))
     }
+    #[cfg(test)]
     fn schema() -> Schema {
         json_schema!({ "type": "string", "pattern": "^[hH][tT][tT][pP][sS]?://", "examples": ["http://127.0.0.1:3000"] })
     }

@@ -2,6 +2,7 @@
 
 use std::ops::RangeInclusive;
 
+#[cfg(test)]
 use schemars::{Schema, json_schema};
 
 use crate::raw_value::ConfigValue;
@@ -27,6 +28,7 @@ impl ConfigValue for Statuses {
             }
         }
     }
+    #[cfg(test)]
     fn schema() -> Schema {
         let status = json_schema!({ "type": "integer", "minimum": 100, "maximum": 599 });
         let more = json_schema!({ "type": "string", "pattern": "^[1-5]([0-9]{2}|[xX]{2})$|^[1-5][0-9]{2} *- *[1-5][0-9]{2}$",

@@ -25,10 +25,8 @@ use ratewright_core::quota::Algorithm;
 use ratewright_core::store::{Outcome, Standing};
 use ratewright_core::{Decision, Limiter, Micros, Policies, Policy, Query, Store, Timestamp, Verdict};
 use ratewright_http::{Problem, ProblemContext, RateLimitHeaders};
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::openapi;
 use super::receipt;
 use super::wire::{CORRELATION_ID, message};
 use crate::body::{self, Object};
@@ -36,6 +34,7 @@ use crate::response::json;
 use crate::settings::ServerSettings;
 use crate::url::unknown_policy_detail;
 pub(super) use client_facts::ClientFacts;
+#[cfg(test)]
 pub(super) use explain::Explanation;
 pub use explain::{CountInFlight, FindRoute, FoundRoute, GatewayView};
 
@@ -44,7 +43,8 @@ const BATCH_MAX: usize = 1_000;
 const AT_ONCE: usize = 50;
 
 /// Asks whether a client's request is allowed.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct DecideRequest<'a> {
     /// What is known about the request.
@@ -52,11 +52,11 @@ pub struct DecideRequest<'a> {
     attributes: Object<ClientFacts<'a>>,
     /// Units that the request costs. Default: 1.
     #[serde(default = "one")]
-    #[schemars(range(min = 1, max = 4_294_967_295_u32))]
+    #[cfg_attr(test, schemars(range(min = 1, max = 4_294_967_295_u32)))]
     cost: NonZeroU32,
     /// Policies that apply in addition to those that cover the request.
     #[serde(borrow, default)]
-    #[schemars(inner(regex(pattern = openapi::NAME)))]
+    #[cfg_attr(test, schemars(inner(regex(pattern = crate::rest::openapi::NAME))))]
     policies: Vec<Cow<'a, str>>,
     /// True to see the limits without spending.
     #[serde(default)]
@@ -67,17 +67,19 @@ pub struct DecideRequest<'a> {
 }
 
 /// Asks whether several requests are allowed.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct BatchRequest<'a> {
     /// At most 1,000.
     #[serde(borrow)]
-    #[schemars(length(max = 1000))]
+    #[cfg_attr(test, schemars(length(max = 1000)))]
     queries: Vec<Object<DecideRequest<'a>>>,
 }
 
 /// The decision on a query.
-#[derive(Serialize, JsonSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(super) struct DecideResponse<'a> {
     /// Whether the request is allowed.
@@ -97,7 +99,8 @@ pub(super) struct DecideResponse<'a> {
 }
 
 /// The state of one limit.
-#[derive(Serialize, JsonSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(super) struct LimitState<'a> {
     /// The policy.
@@ -126,7 +129,8 @@ pub(super) struct LimitState<'a> {
 }
 
 /// One decision of a batch.
-#[derive(Serialize, JsonSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct BatchDecision<'a> {
     /// 200, 429, 403 or 400, as for a single query.
     status: u16,
@@ -135,7 +139,8 @@ pub(super) struct BatchDecision<'a> {
 }
 
 /// The decisions of a batch, in the order of its queries.
-#[derive(Serialize, JsonSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct BatchResponse<'a> {
     /// One for each query.
     decisions: Vec<BatchDecision<'a>>,

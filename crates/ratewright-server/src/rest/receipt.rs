@@ -22,7 +22,6 @@ use ratewright_core::quota::Rate;
 use ratewright_core::store::{Basis, Outcome, PaidCharge};
 use ratewright_core::{Decision, Query, Timestamp};
 use ratewright_http::Problem;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::body;
@@ -35,11 +34,12 @@ const RECEIPT_MAX: usize = 64 * 1024;
 const CHARGES_MAX: usize = 256;
 
 /// Refunds what a decision charged.
-#[derive(Deserialize, JsonSchema)]
+#[derive(Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct RefundRequest {
     /// The receipt of the decision. It is valid for one refund.
-    #[schemars(length(max = RECEIPT_MAX), regex(pattern = "^[A-Za-z0-9_-]+$"))]
+    #[cfg_attr(test, schemars(length(max = RECEIPT_MAX), regex(pattern = "^[A-Za-z0-9_-]+$")))]
     receipt: String,
 }
 

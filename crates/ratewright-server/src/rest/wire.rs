@@ -5,7 +5,6 @@ use ratewright_core::policy::Limit;
 use ratewright_core::store::Basis;
 use ratewright_core::{Decision, Timestamp, Verdict};
 use ratewright_http::{HeaderStyle, Problem, RateLimitHeaders};
-use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::bucket_target::BucketTarget;
@@ -17,7 +16,8 @@ use crate::response::{BODY_CAPACITY, json, json_text, push_number, push_quoted};
 pub(super) const CORRELATION_ID: HeaderName = HeaderName::from_static("x-correlation-id");
 
 /// The response of `check`.
-#[derive(Serialize, JsonSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(super) struct CheckResponse<'a> {
     /// Whether the request is allowed.
@@ -71,7 +71,8 @@ impl CheckResponse<'_> {
 }
 
 /// The state of a key.
-#[derive(Serialize, JsonSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(super) struct RemainingResponse<'a> {
     /// The bucket.
@@ -99,7 +100,8 @@ struct KeyUsage<'a> {
 }
 
 /// The response of `reset`.
-#[derive(Serialize, JsonSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct ResetResponse<'a> {
     /// The bucket.
     key: &'a str,
@@ -116,7 +118,8 @@ pub(super) struct ResetResponse<'a> {
 }
 
 /// The response of `refund`.
-#[derive(Serialize, JsonSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct RefundResponse {
     /// Refunded charges. 0: the receipt was used before, its limit has changed, or another instance issued it.
     refunded: usize,

@@ -2,7 +2,6 @@
 //! entrypoints that see the client itself, so that both use the same bucket.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 
@@ -16,26 +15,25 @@ use ratewright_http::parts::NameMatch;
 use ratewright_http::parts::Values;
 use ratewright_http::path::{Case, normalise};
 use ratewright_http::{Facts, IdentityRules, Problem, explain, parts};
-use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 
 use super::explain::KnownAttribute;
-use super::openapi;
 use crate::settings::ServerSettings;
 
 /// The longest accepted path, in bytes.
 const PATH_MAX: usize = 8_192;
 
 /// What is known about a request.
-#[derive(Debug, Default, serde::Deserialize, JsonSchema)]
+#[derive(Debug, Default, serde::Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub(in crate::rest) struct ClientFacts<'a> {
     /// The client's address.
-    #[schemars(schema_with = "openapi::address")]
+    #[cfg_attr(test, schemars(schema_with = "crate::rest::openapi::address"))]
     ip: Option<IpAddr>,
     /// In place of `ip`: the address of the connection. The client's address then follows from it and the forwarding headers,
     /// as in the gateway: `X-Forwarded-For` counts if the peer is in `clients.trusted_proxies`.
-    #[schemars(schema_with = "openapi::address")]
+    #[cfg_attr(test, schemars(schema_with = "crate::rest::openapi::address"))]
     peer: Option<IpAddr>,
     /// The authenticated user.
     #[serde(borrow)]
@@ -120,7 +118,8 @@ impl<'de: 'a, 'a> Deserialize<'de> for AttributeTable<'a> {
     }
 }
 
-impl JsonSchema for AttributeTable<'_> {
+#[cfg(test)]
+impl schemars::JsonSchema for AttributeTable<'_> {
     fn inline_schema() -> bool {
         true
     }
@@ -129,15 +128,14 @@ impl JsonSchema for AttributeTable<'_> {
         Cow::Borrowed("AttributeTable")
     }
 
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        BTreeMap::<String, OneOrMany<'_>>::json_schema(generator)
+    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        std::collections::BTreeMap::<String, OneOrMany<'_>>::json_schema(generator)
     }
 }
 
 /// One value, or several of one name.
-#[derive(Debug, JsonSchema)]
-#[serde(untagged)]
-#[schemars(inline)]
+#[derive(Debug)]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(untagged, inline))]
 enum OneOrMany<'a> {
     One(Cow<'a, str>),
     Many(Vec<Cow<'a, str>>),

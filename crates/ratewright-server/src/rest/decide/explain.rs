@@ -18,7 +18,6 @@ use ratewright_core::query::{Ask, AttributeName, Entrypoint};
 use ratewright_core::store::{Key, Outcome, Standing};
 use ratewright_core::{Decision, Micros, Policies, Policy, Query, Store, Verdict};
 use ratewright_http::{Facts, Problem, RateLimitHeaders, explain};
-use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{DecideRequest, LimitState, RestDecider};
@@ -78,7 +77,8 @@ impl std::fmt::Debug for GatewayView {
 }
 
 /// Why a request is limited or not.
-#[derive(Serialize, JsonSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(in crate::rest) struct Explanation {
     /// Whether the request would be allowed now.
@@ -101,7 +101,8 @@ pub(in crate::rest) struct Explanation {
 }
 
 /// An attribute of the request.
-#[derive(Serialize, JsonSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct KnownAttribute {
     /// As in policies.
     name: String,
@@ -112,7 +113,8 @@ pub(super) struct KnownAttribute {
 }
 
 /// The result of one policy.
-#[derive(Serialize, JsonSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 struct ExplainedPolicy {
     /// The policy.
@@ -139,7 +141,8 @@ struct ExplainedPolicy {
 }
 
 /// The state of one bucket.
-#[derive(Serialize, JsonSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 struct BucketState {
     /// The quota's own name, if the policy has several.
