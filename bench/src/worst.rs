@@ -147,7 +147,7 @@ impl Bench<'_> {
         let key = Key::new(&name, &attributes).expect("the attribute is there");
         // As if no later time had been seen: then it would return nothing.
         let store = self.store.anew();
-        let refunds = [Refund { key, quota, receipt, basis: Basis::Shared, id: None }];
+        let refunds = [Refund { key, quota, receipt, basis: Basis::Shared, share: None, id: None }];
         self.runtime.block_on(store.refund(&refunds)).expect("Redis answers");
     }
 }

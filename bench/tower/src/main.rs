@@ -1,7 +1,7 @@
-//! The same axum handler under two layers: `tower-peer ours`, with all headers or with those of `tower-peer ours-x`, and
-//! `tower-peer governor`.
+//! The same axum handler behind a layer: `ours` (all headers), `ours-x` (`X-RateLimit-` headers only), `governor`; or without
+//! one: `bare`.
 //!
-//! All limit each client address, send rate limit headers, and deny nothing: a million requests a second are allowed.
+//! Each layer limits by client address, sends rate limit headers, and denies nothing: a million requests a second are allowed.
 
 use std::net::SocketAddr;
 

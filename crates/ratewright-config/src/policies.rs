@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ratewright_core::policy::{Condition, Cost, CountedResponses, Missing, Mode, OnFailure, Part, Selector};
+use ratewright_core::policy::{
+    Condition, Cost, CountedResponses, Missing, Mode, OnFailure, Part, PolicyError, Selector,
+};
 use ratewright_core::query::AttributeName;
 use ratewright_core::quota::Algorithm;
 use ratewright_core::{Micros, Policies, Policy};
@@ -150,11 +152,14 @@ impl Reader<'_> {
     fn rule_set(&mut self, policies: Vec<Policy>, exempt: Vec<Condition>) -> Policies {
         match Policies::new(policies) {
             Ok(policies) => policies.with_exempt(exempt),
+            // The reader has reported these, with their lines.
+            Err(
+                PolicyError::Twice { .. }
+                | PolicyError::QuotaTwice { .. }
+                | PolicyError::OverrideTwice { .. },
+            ) if !self.errors.is_empty() => Policies::default(),
             Err(error) => {
-                // The reader has found names that are used twice, with their lines.
-                if self.errors.is_empty() {
-                    self.error(None, error.to_string());
-                }
+                self.error(None, error.to_string());
                 Policies::default()
             }
         }

@@ -4,9 +4,8 @@
 //!   types in file.rs ─test─► schema/policy-file.json ─► `ratewright schema`, reference, defaults
 //! ```
 //!
-//! The schema is a committed file, so that the program is built without the crate that generates it. After changing a
-//! setting, run `UPDATE_EXPECT=1 cargo test -p ratewright-config schema`; without the variable, the test compares the
-//! file with the types.
+//! The schema is a committed file, so that `schemars` is compiled for tests only. `UPDATE_EXPECT=1 cargo test -p
+//! ratewright-config schema` writes the file; without the variable, the test compares it with the types.
 
 use serde_json::Value;
 

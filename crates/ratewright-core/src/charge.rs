@@ -6,7 +6,7 @@ use crate::inline_vec::InlineVec;
 use crate::key::Key;
 use crate::policies::LimitId;
 use crate::quantity::{Micros, Timestamp};
-use crate::quota::Quota;
+use crate::quota::{Quota, Share};
 use crate::rate::Rate;
 use crate::standing::{Basis, Receipt};
 
@@ -69,6 +69,8 @@ pub struct Refund<'a> {
     pub receipt: Receipt,
     /// The basis of the charge: the refund goes to the same place.
     pub basis: Basis,
+    /// The share of the quota that it was charged under. `None`: the whole, or unknown.
+    pub share: Option<Share>,
     /// Identifies a refund that may be requested twice or at two instances; it is made once.
     pub id: Option<u64>,
 }

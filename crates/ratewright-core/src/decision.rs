@@ -116,7 +116,7 @@ impl Decision {
     pub fn tightest(&self) -> Option<(&Policy, &Limit, &Standing)> {
         // Shares are compared by cross-multiplication, so that nothing is rounded.
         let share = |(_, limit, standing): &(&Policy, &Limit, &Standing)| {
-            (u64::from(standing.remaining), u64::from(standing.quota(limit).capacity().get()))
+            (u64::from(standing.remaining), u64::from(standing.capacity(limit).get()))
         };
         let smallest = |a: &_, b: &_| {
             let ((left_a, of_a), (left_b, of_b)) = (share(a), share(b));

@@ -158,7 +158,8 @@ impl<S: Store<Error = Infallible>, O: Observe> Limiter<S, O> {
     }
 
     /// Refunds what a decision charged under policies that do not count responses with this status. Removes the receipts
-    /// from the decision, so a second call refunds nothing, and shows what is left without the charge.
+    /// from the decision, so a second call refunds nothing. If the store confirms all refunds, the standings then show what is
+    /// left without the charges; a charge past its limit still shows.
     pub async fn refund_uncounted(&self, query: &Query<'_>, decision: &mut Decision, status: u16) {
         self.refund_where(query, decision, |policy| !policy.count().covers(status)).await;
     }
@@ -176,14 +177,17 @@ impl<S: Store<Error = Infallible>, O: Observe> Limiter<S, O> {
             let Some((policy, limit)) = policies.limit(standing.limit) else { continue };
             let Some(receipt) = is_due(policy).then(|| standing.take_receipt()).flatten() else { continue };
             let Some((key, quota)) = policies.key(standing.limit, query, &current) else { continue };
-            refunds.push(Refund { key, quota, receipt, basis: standing.basis, id: None });
+            let Standing { basis, share, .. } = *standing;
+            refunds.push(Refund { key, quota, receipt, basis, share, id: None });
             charged.push((limit, standing));
         }
         let Ok(n_refunded) = self.store.refund(&refunds).await;
-        // A store that refunded only some does not say which.
+        // If the store refunded only some, it is unknown which.
         if n_refunded == refunds.len() {
             for ((limit, standing), refund) in charged.into_iter().zip(&refunds) {
-                standing.uncharge(&refund.receipt, limit);
+                if !refund.receipt.is_past {
+                    standing.give_back(refund.receipt.cost, limit.quota());
+                }
             }
         }
     }
@@ -204,6 +208,7 @@ impl<S: Store<Error = Infallible>, O: Observe> Limiter<S, O> {
                 quota: limit.quota(),
                 receipt,
                 basis: paid.basis,
+                share: None,
                 id: Some(paid.id),
             })
         });

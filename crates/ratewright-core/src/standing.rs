@@ -1,6 +1,7 @@
 //! The standing: the units left under a key after a charge, and when more return.
 
 use std::borrow::Cow;
+use std::num::NonZeroU32;
 
 use crate::algorithm::{Fit, Level};
 use crate::charge::{Charge, OnFailure};
@@ -25,8 +26,7 @@ pub struct Standing {
     pub wait: Micros,
     /// Where the standing comes from.
     pub basis: Basis,
-    /// The share of the quota that was in force, if it was not the whole: without the shared store, each instance grants a
-    /// share.
+    /// `Some` if the instance decided without the shared store: this share of the quota was in force.
     pub share: Option<Share>,
 }
 
@@ -107,10 +107,16 @@ impl Standing {
         Self { limit: charge.limit, outcome, remaining, reset_after, wait, basis, share: None }
     }
 
-    /// The quota that was in force: the limit's, or a share of it.
+    /// The quota that was in force: `whole`, or the share of it that the instance granted.
     #[inline]
-    pub fn quota<'a>(&self, limit: &'a Limit) -> Cow<'a, Quota> {
-        self.share.map_or(Cow::Borrowed(limit.quota()), |share| Cow::Owned(limit.quota().share(share)))
+    pub fn quota_in_force<'a>(&self, whole: &'a Quota) -> Cow<'a, Quota> {
+        self.share.map_or(Cow::Borrowed(whole), |share| Cow::Owned(whole.share(share)))
+    }
+
+    /// What the limit holds when full, under the quota that was in force.
+    #[inline]
+    pub fn capacity(&self, limit: &Limit) -> NonZeroU32 {
+        self.quota_in_force(limit.quota()).capacity()
     }
 
     /// The standing of a charge without a reply from the store: all units are left if it passes, none if it is denied.
@@ -179,19 +185,17 @@ impl Standing {
         }
     }
 
-    /// The standing without a charge that was refunded: the units are left again. The end of a window stays as it was.
-    pub(crate) fn uncharge(&mut self, receipt: &Receipt, limit: &Limit) {
-        if receipt.is_past {
-            return; // how far past its limit the bucket is, is not known
-        }
-        let quota = self.quota(limit);
+    /// Returns refunded units to the standing. Times are rounded up; a window still ends when it did. `whole` is the quota of
+    /// the charge.
+    pub(crate) fn give_back(&mut self, units: u32, whole: &Quota) {
+        let quota = self.quota_in_force(whole);
         let capacity = quota.capacity().get();
-        let remaining = self.remaining.saturating_add(receipt.cost).min(capacity);
+        let remaining = self.remaining.saturating_add(units).min(capacity);
         let n_steps = |remaining: u32| u64::from(capacity.saturating_sub(remaining).div_ceil(quota.units()));
         let earlier = match quota.algorithm() {
             _ if remaining == capacity => self.reset_after,
             Algorithm::TokenBucket(Refill::Smooth) | Algorithm::LeakyBucket(_) => {
-                Micros::new(quota.time_to_earn(receipt.cost.into()).micros())
+                Micros::new(quota.time_to_earn(units.into()).micros())
             }
             Algorithm::TokenBucket(Refill::Stepped) => {
                 let n_fewer = n_steps(self.remaining) - n_steps(remaining);

@@ -149,8 +149,6 @@ pub fn is_secret<S: AsRef<str>>(name: &AttributeName<S>) -> bool {
 pub struct IdentitySources {
     /// The request has an `Authorization` header.
     pub has_authorization: bool,
-    /// The user comes from a header of a trusted proxy.
-    pub is_by_user_header: bool,
 }
 
 /// Where an attribute of a request comes from, or why it is missing. For the address, see [`AddressOrigin`].
@@ -164,17 +162,24 @@ pub fn origin(
     match name {
         AttributeName::User
             if let Some(header) = &rules.user_header
-                && (sources.is_by_user_header || rules.token.is_none()) =>
+                && facts.is_user_by_header =>
         {
-            let missing = if is_known { "the" } else { "missing: no" };
-            format!("{missing} header {header} of a trusted proxy")
+            format!("the header {header} of a trusted proxy")
+        }
+        AttributeName::User
+            if let Some(header) = &rules.user_header
+                && rules.token.is_none() =>
+        {
+            format!("missing: no header {header} of a trusted proxy")
         }
         AttributeName::User | AttributeName::Claim(_) => match (&rules.token, facts.token_error) {
             (None, _) => "missing: clients.user.jwt is not set, so tokens are not read".to_owned(),
             (Some(_), Some(cause)) => format!("token rejected: {cause}"),
             (Some(_), None) if is_known => "the verified token in Authorization".to_owned(),
             (Some(_), None) if !sources.has_authorization => {
-                "missing: the request has no Authorization header".to_owned()
+                let other = rules.user_header.as_ref().filter(|_| *name == AttributeName::User);
+                let other = other.map(|header| format!(", and no header {header} of a trusted proxy"));
+                format!("missing: the request has no Authorization header{}", other.unwrap_or_default())
             }
             (Some(_), None) => "missing: Authorization has no token, or the token lacks the claim".to_owned(),
         },
@@ -281,7 +286,7 @@ impl Explain<'_, '_, '_> {
         for (_, limit, standing) in
             self.decision.standings().filter(|(other, ..)| std::ptr::eq(*other, policy))
         {
-            text += &format!(", {} of {} left", standing.remaining, standing.quota(limit).capacity());
+            text += &format!(", {} of {} left", standing.remaining, standing.capacity(limit));
             if let Some(wait) = standing.retry_after().filter(|wait| !wait.is_zero()) {
                 text += &format!(", retry after {} s", wait.as_secs_ceil());
             }

@@ -41,7 +41,7 @@ const X_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 const LIMIT: HeaderName = HeaderName::from_static("ratelimit");
 
-/// All names and the correlation id's, for `Access-Control-Expose-Headers`.
+/// The rate limit headers and the correlation id, for `Access-Control-Expose-Headers`.
 const EXPOSED_NAMES: &str = "X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset, RateLimit-Policy, RateLimit, \
                              Retry-After, X-Correlation-Id";
 const EXPOSED: HeaderValue = HeaderValue::from_static(EXPOSED_NAMES);
@@ -203,7 +203,8 @@ impl<'a> RateLimitHeaders<'a> {
         parse::policies(headers)
     }
 
-    /// Lets scripts of other origins read the headers, in addition to headers that the response exposes already.
+    /// Lets scripts of other origins read the rate limit headers and `X-Correlation-Id`, in addition to the headers that the
+    /// response exposes already.
     pub fn expose(headers: &mut HeaderMap) {
         headers.append(header::ACCESS_CONTROL_EXPOSE_HEADERS, EXPOSED);
     }

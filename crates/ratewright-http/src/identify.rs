@@ -93,6 +93,8 @@ pub struct Facts<'a> {
     pub is_ambiguous: bool,
     /// The verified token, if a policy needs it.
     pub token: Option<Arc<VerifiedToken>>,
+    /// Whether the user comes from the header of a trusted proxy.
+    pub is_user_by_header: bool,
     /// Whether an attribute has several values.
     has_readings: bool,
     values: SmallVec<[(AttributeName<&'a str>, Cow<'a, str>); 6]>,
@@ -197,7 +199,9 @@ pub fn identify_with_context<'a>(
             AttributeName::User => {
                 let is_trusted = known.is_trusted_proxy || rules.proxies.trust(known.peer);
                 let by_header = |header: &_| is_trusted.then(|| parts::header(&request.headers, header));
-                facts.set_all(name, token.user(rules, by_header));
+                let (user, is_by_header) = token.user(rules, by_header);
+                facts.is_user_by_header = is_by_header;
+                facts.set_all(name, user);
             }
             AttributeName::Claim(claim) => facts.set_all(name, token.values(claim)),
             AttributeName::Host => {
@@ -254,20 +258,23 @@ pub fn is_by_token(name: &AttributeName<String>) -> bool {
 
 impl RequestToken {
     /// The authenticated user: from the token, or from the header in which a trusted proxy names the user. A valid token
-    /// without the claim is unreadable. `by_header` is the header's values if the peer is trusted.
+    /// without the claim is unreadable. `by_header` is the header's values if the peer is trusted; true if they count.
     pub fn user<'a>(
         &self,
         rules: &IdentityRules,
         by_header: impl FnOnce(&HeaderName) -> Option<Values<'a>>,
-    ) -> Values<'a> {
+    ) -> (Values<'a>, bool) {
         let mut by_token = rules.token.as_ref().map(|user| self.values(&user.claim)).unwrap_or_default();
         by_token.is_unreadable |= by_token.readable.is_empty() && matches!(self, Self::Valid(_));
         if !by_token.readable.is_empty() {
-            return by_token;
+            return (by_token, false);
         }
-        let Some(mut by_header) = rules.user_header.as_ref().and_then(by_header) else { return by_token };
-        by_header.is_unreadable |= by_header.readable.is_empty() && by_token.is_unreadable;
-        by_header
+        let Some(mut by_header) = rules.user_header.as_ref().and_then(by_header) else {
+            return (by_token, false);
+        };
+        let is_by_header = !by_header.readable.is_empty() || by_header.is_unreadable;
+        by_header.is_unreadable |= !is_by_header && by_token.is_unreadable;
+        (by_header, is_by_header)
     }
 
     /// The values of a claim. In an invalid token they are unreadable.

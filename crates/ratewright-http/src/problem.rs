@@ -212,7 +212,7 @@ fn detail(decision: &Decision) -> String {
     };
     let name = policy.name();
     let Some(seconds) = RateLimitHeaders::seconds_to_wait(decision) else {
-        let capacity = limit.quota().capacity(); // without the shared store, too: what fits the whole may pass later
+        let capacity = limit.quota().capacity(); // also without Redis: a request that exceeds only the share may pass later
         return format!(
             "Rate limit \"{name}\" never has more than {capacity}, and this request needs more. Trying again does not help."
         );

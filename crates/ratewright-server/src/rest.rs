@@ -60,7 +60,7 @@ pub use decide::{CountInFlight, FindRoute, FoundRoute, GatewayView, parse as par
 const BODY_LIMITS: BodyLimits = BodyLimits::json(256 * 1024);
 const BATCH_BODY_LIMITS: BodyLimits = BodyLimits::json(8 * 1024 * 1024);
 
-/// The description of this API; a test in `openapi.rs` writes it.
+/// The description of this API, generated: see `rest/openapi.rs`.
 const OPENAPI: &str = include_str!("../openapi.json");
 
 /// The state of the REST entrypoint.

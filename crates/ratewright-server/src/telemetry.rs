@@ -291,7 +291,7 @@ fn policy_verdicts(decision: &Decision) -> impl Iterator<Item = PolicyVerdict<'_
 /// True if less than a fifth of a limit's capacity is left. False if the store gave no answer.
 #[inline]
 fn is_near(limit: &Limit, standing: &Standing) -> bool {
-    let (left, capacity) = (u64::from(standing.remaining), u64::from(standing.quota(limit).capacity().get()));
+    let (left, capacity) = (u64::from(standing.remaining), u64::from(standing.capacity(limit).get()));
     5 * left < capacity && standing.outcome != Outcome::Unknown
 }
 

@@ -343,9 +343,11 @@ impl<S: Store<Error = StoreError> + Peers, C: Clock + Clone> Store for Failover<
 
     async fn refund(&self, refunds: &[Refund<'_>]) -> Result<usize, Infallible> {
         let mut n_refunded = 0;
-        for Refund { key, quota, receipt, basis, id } in refunds {
-            let (quota, receipt) = (&quota.share(self.local_share()), Receipt { ..*receipt });
-            let refund = Refund { key: *key, quota, receipt, basis: *basis, id: *id };
+        for Refund { key, quota, receipt, basis, share, id } in refunds {
+            // The number of instances may have changed since the charge, and with it the share of each.
+            let quota = &quota.share(share.unwrap_or_else(|| self.local_share()));
+            let receipt = Receipt { ..*receipt };
+            let refund = Refund { key: *key, quota, receipt, basis: *basis, share: *share, id: *id };
             let Ok(n_local) = self.local.refund(&[refund]).await;
             n_refunded += n_local;
         }

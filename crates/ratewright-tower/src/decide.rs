@@ -168,13 +168,7 @@ impl<S: Store<Error = Infallible>, O: Observe> Decider<S, O> {
         report.record(decision, || {
             let dialect = self.reader.dialect.load();
             let rules = &dialect.rules;
-            let has_token = known.token.as_ref().is_some_and(|token| token.is_valid());
-            let sources = IdentitySources {
-                has_authorization: request.headers.contains_key(AUTHORIZATION),
-                is_by_user_header: !has_token
-                    && rules.user_header.is_some()
-                    && rules.proxies.trust(known.peer),
-            };
+            let sources = IdentitySources { has_authorization: request.headers.contains_key(AUTHORIZATION) };
             let address = AddressOrigin::of(&request.headers, known.peer, &rules.proxies);
             Explain { query, decision, facts, rules, address, sources }.line()
         });

@@ -38,8 +38,8 @@ impl RateLimitLayer<MemoryStore<SystemClock>, Unobserved> {
     /// No header is trusted: behind a proxy, set [`trusted_proxies`](Self::trusted_proxies), or all clients count as one.
     /// An IPv6 network of 64 bits is one client.
     ///
-    /// Denied requests get 429 with `Retry-After` and a problem body; all responses carry the rate limit headers; [`headers`](Self::headers)
-    /// chooses among them.
+    /// Denied requests get 429 with `Retry-After` and a problem body; all responses carry the rate limit headers.
+    /// [`headers`](Self::headers) selects fewer.
     ///
     /// Clones of a layer share their buckets; two layers never do. At most 1,000,000 clients are held in memory.
     #[must_use]
@@ -95,7 +95,8 @@ impl RateLimitLayer<MemoryStore<SystemClock>, Unobserved> {
         self.with_dialect(|dialect| dialect.rules.proxies = proxies)
     }
 
-    /// Sets which rate limit headers responses carry, as `headers` of the policy file. Default: all.
+    /// Sets which rate limit headers responses carry, whether denials have `Retry-After`, and what `X-RateLimit-Limit` means, as
+    /// `headers` of the policy file. Default: all headers.
     ///
     /// ```
     /// # use ratewright_tower::{HeaderStyle, Quota, RateLimitLayer};

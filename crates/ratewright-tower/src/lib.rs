@@ -70,6 +70,7 @@ pub use permit_limiter::PermitLimiter;
 pub use permits::{Permit, Permits};
 pub use ratewright_core::Quota;
 pub use ratewright_http::HeaderStyle;
+pub use ratewright_http::headers::LimitMeaning;
 pub use request_reader::{Peer, RequestReader};
 
 /// The README's code is compiled with the documentation's.

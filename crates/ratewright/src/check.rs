@@ -22,7 +22,7 @@ pub(crate) fn check(source: &Source, environment: Environment<'_>) -> Result<Che
         return check_envoy(path).map(|words| Checked { words, warnings: Vec::new() });
     }
     let config = Config::read(source, environment)?;
-    let name = match (&source.path, &source.profile) {
+    let name = match (&source.path, source.profile()) {
         (None, _) => "no file: defaults".to_owned(),
         (Some(path), None) => format!("{} is valid", path.display()),
         (Some(path), Some(profile)) => format!("{} with profile {profile} is valid", path.display()),

@@ -290,7 +290,7 @@ pub(crate) struct ExplainArgs {
     #[arg(long, value_name = "ADDRESS", conflicts_with = "peer")]
     pub(crate) ip: Option<std::net::IpAddr>,
 
-    /// Instead of --ip: the address of the connection; the client's address is taken from X-Forwarded-For if the peer is trusted
+    /// Instead of --ip: the address of the connection; if it is a trusted proxy, its headers name the client's address and the user
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) peer: Option<std::net::IpAddr>,
 

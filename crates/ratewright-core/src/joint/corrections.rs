@@ -18,8 +18,7 @@ use smallvec::SmallVec;
 use super::{GiveBack, JointCharges, JointQuery, JointQuota};
 use crate::charge::{Act, Charge, Charges, Refund};
 use crate::policies::{LimitId, Policies};
-use crate::quantity::Micros;
-use crate::quota::{Algorithm, Quota, Refill};
+use crate::quota::{Algorithm, Quota, Refill, Share};
 use crate::standing::{Basis, Outcome, Receipt, Standing, Standings};
 
 /// Refunds and records that follow a decision.
@@ -37,6 +36,7 @@ struct DueRefund {
     limit: LimitId,
     receipt: Receipt,
     basis: Basis,
+    share: Option<Share>,
 }
 
 /// Units to record.
@@ -63,16 +63,17 @@ impl Corrections {
                 && let Some(receipt) = standing.take_receipt()
             {
                 if is_known_to_return(charge, &receipt, joint.queries[number].gives_back) {
-                    give_back(standing, charge.quota, units);
+                    standing.give_back(units, charge.quota);
                 }
-                let (limit, basis) = (charge.limit, standing.basis);
+                let (limit, basis, share) = (charge.limit, standing.basis, standing.share);
                 let receipt = Receipt { cost: units, ..receipt };
-                corrections.refunds.push(DueRefund { number, limit, receipt, basis });
+                corrections.refunds.push(DueRefund { number, limit, receipt, basis, share });
             }
             if let Act::Record(units @ 1..) = charge.act
                 && was_not_applied(standing)
             {
-                record(standing, charge.quota, units);
+                let quota = standing.quota_in_force(charge.quota);
+                record(standing, &quota, units);
                 corrections.records.push(DueRecord { number, limit: charge.limit, units });
             }
         }
@@ -86,9 +87,9 @@ impl Corrections {
         queries: &'a [JointQuery<'a>],
     ) -> Vec<Refund<'a>> {
         let due = std::mem::take(&mut self.refunds).into_iter();
-        let refunds = due.filter_map(|DueRefund { number, limit, receipt, basis }| {
+        let refunds = due.filter_map(|DueRefund { number, limit, receipt, basis, share }| {
             let Charge { key, quota, .. } = charge(policies, queries.get(number)?, limit, Act::Record(0))?;
-            Some(Refund { key, quota, receipt, basis, id: None })
+            Some(Refund { key, quota, receipt, basis, share, id: None })
         });
         refunds.collect()
     }
@@ -157,18 +158,6 @@ fn is_known_to_return(charge: &Charge<'_>, receipt: &Receipt, gives_back: Option
         (Some(_), Algorithm::FixedWindow(_) | Algorithm::TokenBucket(_) | Algorithm::LeakyBucket(_)) => {
             !receipt.is_past
         }
-    }
-}
-
-/// Updates a standing for units that are given back.
-fn give_back(standing: &mut Standing, quota: &Quota, units: u32) {
-    let capacity = quota.capacity().get();
-    standing.remaining = standing.remaining.saturating_add(units).min(capacity);
-    if standing.remaining == capacity {
-        standing.reset_after = Micros::ZERO;
-    } else if is_continuous(quota) {
-        let earned = quota.time_to_earn(units.into()).micros(); // rounded down: waiting so long is always enough
-        standing.reset_after = standing.reset_after.saturating_sub(Micros::new(earned));
     }
 }
 

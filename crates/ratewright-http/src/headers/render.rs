@@ -4,8 +4,8 @@
 //! tighter stays.
 //!
 //! Most responses have no headers but `Content-Type` and `Content-Length`. Their values are moved into a copy of a map that
-//! has all names already: a copy hashes no name. A name that is missing is removed again, which leaves room for the
-//! `Content-Length` that the server adds later.
+//! has all names already: a copy hashes no name. If the response lacks one of the two, its entry is removed, and
+//! the map keeps room for the `Content-Length` that the server adds.
 
 use std::sync::LazyLock;
 
@@ -26,7 +26,7 @@ const N_X: usize = 3;
 /// How many of the names a response to an allowed request has.
 const N_ALLOWED: usize = 5;
 
-/// A map with our names and those of most responses, to be copied. `None` if it does not keep their order.
+/// A map with our names and those of most responses, to be copied. `None` if it iterates in another order than it was filled.
 static TEMPLATE: LazyLock<Option<HeaderMap>> = LazyLock::new(|| {
     let names = NAMES[..N_ALLOWED].iter().chain(&[CONTENT_TYPE, CONTENT_LENGTH]);
     let headers: HeaderMap = names.clone().map(|name| (name.clone(), HeaderValue::from_static(""))).collect();
@@ -105,18 +105,19 @@ impl WrittenHeaders {
             }
             begin = end;
         }
-        let (mut content_type, mut content_length) = (values.next(), values.next());
+        // A place that is taken has got its value.
+        let (mut free_type, mut free_length) = (values.next(), values.next());
         for (name, value) in plain {
-            let kept = if name == Some(CONTENT_TYPE) { &mut content_type } else { &mut content_length };
-            if let Some(kept) = kept.take() {
-                *kept = value;
+            let free = if name == Some(CONTENT_TYPE) { &mut free_type } else { &mut free_length };
+            if let Some(place) = free.take() {
+                *place = value;
             }
         }
-        let (has_type, has_length) = (content_type.is_none(), content_length.is_none());
-        if !has_type {
+        let (lacks_type, lacks_length) = (free_type.is_some(), free_length.is_some());
+        if lacks_type {
             merged.remove(CONTENT_TYPE);
         }
-        if !has_length {
+        if lacks_length {
             merged.remove(CONTENT_LENGTH);
         }
         merged

@@ -30,7 +30,7 @@ pub struct ShownLimit<'a> {
 impl<'a> ShownLimit<'a> {
     /// A limit with its current standing.
     pub(super) fn of(limit: &'a Limit, standing: &Standing) -> Self {
-        let quota = standing.quota(limit);
+        let quota = standing.quota_in_force(limit.quota());
         let (remaining, more_after) = (standing.remaining, more_after(&quota, standing).as_secs_ceil());
         let more_after = (more_after > 0).then_some(more_after);
         Self { remaining, more_after, ..Self::full(limit, &quota) }
@@ -41,7 +41,7 @@ impl<'a> ShownLimit<'a> {
         Self::full(limit, limit.quota())
     }
 
-    /// A limit with all units of the quota in force.
+    /// The limit, unused, under the quota in force.
     fn full(limit: &'a Limit, quota: &Quota) -> Self {
         let name = limit.name();
         let capacity = quota.capacity().get();
@@ -80,8 +80,7 @@ fn refill_within(quota: &Quota) -> Micros {
 }
 
 /// How long no more than `remaining` can be spent: until a bucket's next unit, or until a window or its oldest entry ends;
-/// but not longer than until the denied charge passes. Zero if and only if the limit is unused, also if the standing is for
-/// a share of the quota.
+/// but not longer than until the denied charge passes. Zero if and only if the limit is unused.
 fn more_after(quota: &Quota, standing: &Standing) -> Micros {
     let all_after = standing.reset_after;
     if all_after.is_zero() {

@@ -152,7 +152,7 @@ ratelimit: \"hourly\";r=0;t=360";
     ietf(hourly, FixedStore { spent: 10, ..half }, denied);
 }
 
-/// The limit with the smallest part left is shown, where a share counts as the whole.
+/// While shares are in force, the tightest limit has the smallest fraction of its share left.
 #[test]
 fn a8_the_tightest_of_shares_is_the_one_with_the_smallest_part_left() {
     let policy = |name, rate| Policy::new(name, quota(Algorithm::SlidingWindow, rate, 0)).unwrap();

@@ -274,7 +274,7 @@ impl<'f> ClientLookup<'f> {
         let mut usage = self.empty_usage(policy);
         let limits = decision.into_iter().flat_map(|decision| decision.standings());
         let limits = limits.map(|(policy, limit, standing)| {
-            let refill = RefillForecast::of(&standing.quota(limit), standing);
+            let refill = RefillForecast::of(&standing.quota_in_force(limit.quota()), standing);
             let mut state = LimitState::of((policy, limit, standing));
             // A look at a bucket in shadow mode asks for nothing, so it never says that a request would be denied.
             if standing.limit.mode() == Mode::Shadow && standing.remaining == 0 {

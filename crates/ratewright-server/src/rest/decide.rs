@@ -348,7 +348,7 @@ impl<'a> LimitState<'a> {
                 Outcome::Never => "never",
                 Outcome::Unknown => "unknown",
             },
-            limit: standing.quota(limit).capacity().get(),
+            limit: standing.capacity(limit).get(),
             remaining: standing.remaining,
             reset_after_seconds: standing.reset_after.as_secs_ceil(),
             retry_after_seconds: standing.retry_after().map(Micros::as_secs_ceil),

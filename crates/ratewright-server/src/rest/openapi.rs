@@ -1,7 +1,7 @@
-//! The OpenAPI 3.1 description of the REST API: `openapi.json`, which `/openapi.json` serves as it is.
+//! The OpenAPI 3.1 description of the REST API: `openapi.json`, which `/openapi.json` serves unchanged.
 //!
-//! Bodies are described by the types that are parsed and rendered; the calls are listed here. All of this is compiled
-//! for tests only, so that the program is built without the crate that describes types. A test compares the file with
+//! Bodies are described by the types that are parsed and rendered; the calls are listed here. This file and
+//! `schemars` are compiled for tests only. A test compares the file with
 //! the types, the calls and the version; `UPDATE_EXPECT=1 cargo test -p ratewright-server openapi` writes it.
 //!
 //! The file is indented by one space: a change shows in a diff line by line, and the response has 1.44 times the

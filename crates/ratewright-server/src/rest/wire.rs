@@ -156,8 +156,9 @@ pub(super) fn check_response(
     limit_status: &LimitStatus<'_>,
     style: HeaderStyle,
 ) -> Result<Response<String>, Problem> {
-    if let (None, Some((_, limit, _))) = (decision.retry_after(), decision.tightest()) {
-        let (permits, name, capacity) = (target.permits, target.name(), limit.quota().capacity());
+    let capacities = decision.enforced().map(|(_, limit, _)| limit.quota().capacity());
+    if let (None, Some(capacity)) = (decision.retry_after(), capacities.min()) {
+        let (permits, name) = (target.permits, target.name());
         let detail =
             format!("permits is {permits}, and {name} never has more than {capacity}; use 1 to {capacity}");
         return Err(Problem::new(StatusCode::BAD_REQUEST, detail).about("permits"));

@@ -158,7 +158,7 @@ impl RedisStoreInner {
         let refunds = charges.iter().zip(standings).filter_map(|(charge, standing)| match standing.outcome {
             Outcome::Charged(receipt) => {
                 let (key, quota) = (charge.key, charge.quota);
-                Some(Refund { key, quota, receipt, basis: Basis::Shared, id: None })
+                Some(Refund { key, quota, receipt, basis: Basis::Shared, share: None, id: None })
             }
             Outcome::WouldPass | Outcome::Denied { .. } | Outcome::Never | Outcome::Unknown => None,
         });

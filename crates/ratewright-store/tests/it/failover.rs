@@ -2,25 +2,34 @@
 
 use std::convert::Infallible;
 use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use ratewright_core::policy::{LimitId, OnFailure, Part};
-use ratewright_core::query::{Attribute, AttributeName};
+use proptest::prelude::*;
+use ratewright_core::policy::{CountedResponses, LimitId, OnFailure, Part};
+use ratewright_core::query::{Ask, Attribute, AttributeName, Entrypoint, Select};
 use ratewright_core::quota::{Algorithm, Refill, Share, WindowStart};
 use ratewright_core::store::{
     Act, Basis, BucketName, Charge, Key, Outcome, Receipt, Refund, Standing, Standings,
 };
-use ratewright_core::{Clock, ManualClock, Micros, Quota, Store, Timestamp, Verdict};
+use ratewright_core::{
+    Clock, Limiter, ManualClock, Micros, Policies, Policy, Query, Quota, Store, Timestamp, Verdict,
+};
 use ratewright_lab::{Fault, Proxy, Redis, wait_until};
 use ratewright_store::{Failover, FailoverSettings, LocalShare, Peers, RedisStore, Servers, StoreError};
 
+use crate::limiter::refunded;
 use crate::redis::{connected, quota, settings};
-use crate::world::{RUNTIME, take, trial};
+use crate::world::{RUNTIME, ready, take, trial};
 
 type Tested = Failover<RedisStore, ManualClock>;
 
 /// A shared store that answers for the first charges only.
 struct Forgetful(usize);
+
+/// A shared store that never answers, but knows the number of instances.
+struct Unreachable(Arc<AtomicU32>);
 
 const TOKEN: Algorithm = Algorithm::TokenBucket(Refill::Smooth);
 
@@ -45,6 +54,28 @@ fn alone(settings: FailoverSettings) -> (Tested, ManualClock) {
 impl Peers for Forgetful {
     fn n_instances(&self) -> Option<u32> {
         None
+    }
+}
+
+impl Peers for Unreachable {
+    fn n_instances(&self) -> Option<u32> {
+        Some(self.0.load(Ordering::Relaxed))
+    }
+}
+
+impl Store for Unreachable {
+    type Error = StoreError;
+
+    async fn apply(&self, charges: &[Charge<'_>], standings: &mut Standings) -> Result<(), StoreError> {
+        Forgetful(0).apply(charges, standings).await
+    }
+
+    async fn refund(&self, refunds: &[Refund<'_>]) -> Result<usize, StoreError> {
+        Forgetful(0).refund(refunds).await
+    }
+
+    async fn reset(&self, keys: &[Key<'_>]) -> Result<Basis, StoreError> {
+        Forgetful(0).reset(keys).await
     }
 }
 
@@ -205,6 +236,47 @@ fn what_never_fits_a_share_may_fit_later() {
     assert_eq!(apply_one(&store, &quota, take(11), OnFailure::Local).1.outcome, Outcome::Never);
 }
 
+proptest! {
+    #[test]
+    fn after_a_refund_without_redis_the_decision_shows_what_a_look_shows(
+        refunded in refunded(),
+        (part, of) in (1..=4u32, 4..=8u32),
+    ) {
+        let clock = ManualClock::at(START);
+        refunded.check(Failover::new(Forgetful(0), clock.clone(), share(part, of)), &clock)?;
+    }
+}
+
+/// Otherwise the refund would look for a bucket of another quota, and be lost.
+#[test]
+fn a_refund_goes_to_the_share_that_was_charged() {
+    let n_instances = Arc::new(AtomicU32::new(2));
+    let settings = FailoverSettings::default().share(LocalShare::Auto);
+    let store = Failover::new(Unreachable(n_instances.clone()), ManualClock::at(START), settings);
+    let rate = Quota::per_hour(100).burst(100);
+    let policy = Policy::new("p", rate).unwrap().with_count(CountedResponses::only(Vec::new()));
+    let limiter = Limiter::new(Policies::new(vec![policy]).unwrap(), store);
+    let query = Query {
+        select: Select::Covering(&[]),
+        attributes: &[],
+        address: None,
+        ask: Ask::Spend(NonZeroU32::new(10).unwrap()),
+        patience: Micros::ZERO,
+        id: None,
+        entrypoint: Entrypoint::Tower,
+    };
+    let left = |ask| {
+        let decision = ready(limiter.decide(&Query { ask, ..query }));
+        decision.tightest().unwrap().2.remaining
+    };
+    let mut decision = ready(limiter.decide(&query));
+    assert_eq!(left(Ask::Look(0)), 40);
+    n_instances.store(4, Ordering::Relaxed);
+    ready(limiter.refund_uncounted(&query, &mut decision, 200));
+    n_instances.store(2, Ordering::Relaxed);
+    assert_eq!(left(Ask::Look(0)), 50);
+}
+
 #[test]
 fn a_refund_goes_where_it_was_paid() {
     let (store, clock) = alone(FailoverSettings::default());
@@ -222,7 +294,7 @@ fn refund(store: &Tested, quota: &Quota, receipt: Receipt, basis: Basis) -> usiz
     let client = [Attribute { name: AttributeName::Ip, value: "c" }];
     let key = Key::new(&name, &client).unwrap();
     let Ok(n_refunded) =
-        RUNTIME.block_on(store.refund(&[Refund { key, quota, receipt, basis, id: Some(1) }]));
+        RUNTIME.block_on(store.refund(&[Refund { key, quota, receipt, basis, share: None, id: Some(1) }]));
     n_refunded
 }
 

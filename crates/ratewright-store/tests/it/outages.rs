@@ -98,7 +98,7 @@ impl World {
         let name = name(quota);
         let client = [Attribute { name: AttributeName::Ip, value: "c" }];
         let key = Key::new(&name, &client).unwrap();
-        let refund = Refund { key, quota, receipt, basis: Basis::Local, id: None };
+        let refund = Refund { key, quota, receipt, basis: Basis::Local, share: None, id: None };
         let Ok(n_refunded) = RUNTIME.block_on(self.store.refund(&[refund]));
         n_refunded
     }

@@ -170,8 +170,15 @@ impl<S: Store<Error: Debug>> World<S> {
         let client = [client_of(&client)];
         let key = Key::new(&gate.name, &client).unwrap();
         let basis = if self.turn.is_some() { Basis::Shared } else { Basis::Local };
-        self.answer(self.store.refund(&[Refund { key, quota: &gate.quota, receipt, basis, id: None }]))
-            .unwrap();
+        self.answer(self.store.refund(&[Refund {
+            key,
+            quota: &gate.quota,
+            receipt,
+            basis,
+            share: None,
+            id: None,
+        }]))
+        .unwrap();
     }
 
     pub(crate) fn reset(&self, gate: &Gate) {

@@ -20,23 +20,30 @@ fn failures() -> Policy {
     bucket("login", "3/h").with_count(CountedResponses::only(vec![401..=401, 403..=403]))
 }
 
-/// Logs in with a password; `/right` is the right one.
-async fn login<S: Store<Error = Infallible> + 'static>(layer: &RateLimitLayer<S>, password: &str) -> u16 {
+/// Logs in with a password; `/right` is the right one. Returns the status and `X-RateLimit-Remaining`.
+async fn login<S: Store<Error = Infallible> + 'static>(
+    layer: &RateLimitLayer<S>,
+    password: &str,
+) -> (u16, u32) {
     let service = tower::service_fn(|request: Request<Body>| async move {
         let status = if request.uri().path() == "/right" { StatusCode::OK } else { StatusCode::UNAUTHORIZED };
         Ok::<_, Infallible>(Response::builder().status(status).body(Body::default()).unwrap())
     });
-    layer.layer(service).oneshot(request(1, password)).await.unwrap().status().as_u16()
+    let response = layer.layer(service).oneshot(request(1, password)).await.unwrap();
+    let remaining = response.headers()["x-ratelimit-remaining"].to_str().unwrap().parse().unwrap();
+    (response.status().as_u16(), remaining)
 }
 
 async fn only_failures_count<S: Store<Error = Infallible> + 'static>(layer: RateLimitLayer<S>) {
     for _ in 0..20 {
-        assert_eq!(login(&layer, "/right").await, 200);
+        assert_eq!(login(&layer, "/right").await, (200, 3));
     }
-    for status in [401, 401, 401, 429] {
-        assert_eq!(login(&layer, "/wrong").await, status);
+    assert_eq!(login(&layer, "/wrong").await, (401, 2));
+    assert_eq!(login(&layer, "/right").await, (200, 2));
+    for expected in [(401, 1), (401, 0), (429, 0)] {
+        assert_eq!(login(&layer, "/wrong").await, expected);
     }
-    assert_eq!(login(&layer, "/right").await, 429);
+    assert_eq!(login(&layer, "/right").await, (429, 0));
 }
 
 #[tokio::test]
@@ -72,7 +79,7 @@ async fn a_refund_completes_if_the_response_future_is_dropped() {
         tokio::task::yield_now().await;
     }
     for status in [401, 401, 401, 429] {
-        assert_eq!(login(&layer, "/wrong").await, status);
+        assert_eq!(login(&layer, "/wrong").await.0, status);
     }
 }
 
@@ -111,6 +118,6 @@ async fn only_policies_with_count_refund() {
     let (limiter, _) = limiter([failures(), bucket("all", "5/h")]);
     let layer = RateLimitLayer::new(limiter, reader());
     for status in [200, 200, 200, 200, 200, 429] {
-        assert_eq!(login(&layer, "/right").await, status);
+        assert_eq!(login(&layer, "/right").await.0, status);
     }
 }

@@ -51,7 +51,7 @@ impl Source {
     }
 
     /// An empty name is ignored: a variable of the environment may be empty.
-    fn profile(&self) -> Option<&str> {
+    pub(crate) fn profile(&self) -> Option<&str> {
         self.profile.as_deref().filter(|profile| !profile.is_empty())
     }
 

@@ -221,6 +221,39 @@ policies: [{ name: per-user, by: user, quota: { rate: 3/h } }]
     assert_eq!([decide("203.0.113.9"), decide("203.0.113.9")], [200, 200], "no user, so no limit");
 }
 
+/// A rejected token is reported, whatever the peer; the header counts beside it.
+#[test]
+fn the_origin_of_the_user_is_the_one_that_counted() {
+    let with_header = CONFIG.replace("user: {", "user: { header: X-User-Id,");
+    assert_ne!(with_header, CONFIG);
+    let ratewright = Ratewright::start(&with_header);
+    let user = |peer: &str, headers: &str| {
+        let attributes = format!(r#"{{"peer": "{peer}", "path": "/", "headers": {{{headers}}}}}"#);
+        let explained = explained(&ratewright, &attributes);
+        let attributes = explained["attributes"].as_array().unwrap();
+        let user = attributes.iter().find(|attribute| attribute["name"] == "user").unwrap();
+        format!("{} {}", user["values"], user["from"].as_str().unwrap())
+    };
+    let (trusted, untrusted) = ("10.0.0.1", "203.0.113.9");
+    let (token, name) = (r#""Authorization": "Bearer x.y.z""#, r#""x-user-id": "anna""#);
+    expect![[r#"
+        ["(cannot be read)"] token rejected: the token's header cannot be read
+        ["anna"] the header x-user-id of a trusted proxy
+        ["(cannot be read)"] token rejected: the token's header cannot be read
+        ["anna"] the header x-user-id of a trusted proxy
+        [] missing: the request has no Authorization header, and no header x-user-id of a trusted proxy"#]]
+    .assert_eq(
+        &[
+            user(trusted, token),
+            user(trusted, &format!("{token}, {name}")),
+            user(untrusted, &format!("{token}, {name}")),
+            user(trusted, name),
+            user(untrusted, name),
+        ]
+        .join("\n"),
+    );
+}
+
 #[test]
 fn the_command_asks_an_instance_or_reads_a_file() {
     let folder = tempfile::tempdir().unwrap();

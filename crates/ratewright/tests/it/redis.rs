@@ -80,7 +80,7 @@ fn c7_the_response_has_the_basis_without_redis() {
     }
 }
 
-/// A8: the share is the limit then; what only the whole quota holds may pass later, what exceeds it never does.
+/// A8: without Redis, responses show the share. A request above the share may pass later; one above the whole quota gets 400.
 #[test]
 fn a8_without_redis_responses_show_the_share() {
     let mut server = Redis::start();

@@ -32,7 +32,8 @@ pub(in crate::rest) struct ClientFacts<'a> {
     #[cfg_attr(test, schemars(schema_with = "crate::rest::openapi::address"))]
     ip: Option<IpAddr>,
     /// In place of `ip`: the address of the connection. The client's address then follows from it and the forwarding headers,
-    /// as in the gateway: `X-Forwarded-For` counts if the peer is in `clients.trusted_proxies`.
+    /// as in the gateway: `X-Forwarded-For` counts if the peer is in `clients.trusted_proxies`. The header of
+    /// `clients.user.header` counts under the same condition.
     #[cfg_attr(test, schemars(schema_with = "crate::rest::openapi::address"))]
     peer: Option<IpAddr>,
     /// The authenticated user.
@@ -289,12 +290,7 @@ impl ClientFacts<'_> {
             | AttributeName::Claim(_)
             | AttributeName::Named(_) => {
                 let has_authorization = self.header("authorization").next().is_some();
-                let by_header =
-                    rules.user_header.as_ref().and_then(|header| self.trusted_header(header, rules));
-                let is_by_user_header = by_header.is_some_and(|values| {
-                    values.readable.iter().any(|user| facts.value(AttributeName::User) == Some(user))
-                });
-                let sources = explain::IdentitySources { has_authorization, is_by_user_header };
+                let sources = explain::IdentitySources { has_authorization };
                 explain::origin(name, facts, rules, sources)
             }
         }
@@ -326,26 +322,22 @@ impl ClientFacts<'_> {
         for name in needs {
             if *name == AttributeName::Method {
                 facts.set_other_methods(self.other_methods());
+            } else if *name == AttributeName::User && self.user.is_none() {
+                let (user, is_by_header) = token.user(rules, |header| self.trusted_header(header, rules));
+                facts.is_user_by_header = is_by_header;
+                facts.set_all(name, user);
             } else {
-                facts.set_all(name, self.values(name, rules, &token));
+                facts.set_all(name, self.values(name, &token));
             }
         }
         facts
     }
 
     /// The values of one attribute.
-    fn values<'a>(
-        &'a self,
-        name: &'a AttributeName<String>,
-        rules: &IdentityRules,
-        token: &RequestToken,
-    ) -> Values<'a> {
+    fn values<'a>(&'a self, name: &'a AttributeName<String>, token: &RequestToken) -> Values<'a> {
         let mut values = Values::default();
         match name {
-            AttributeName::User => match &self.user {
-                Some(user) => values.add_trusted(user),
-                None => return token.user(rules, |header| self.trusted_header(header, rules)),
-            },
+            AttributeName::User => self.user.iter().for_each(|user| values.add_trusted(user)),
             AttributeName::Claim(name) => {
                 self.claims.of(name).for_each(|given| add_all(&mut values, given));
                 if self.claims.of(name).next().is_none() {

@@ -259,7 +259,7 @@ fn summary(decision: &Decision, policies: &[ExplainedPolicy]) -> String {
             format!("denied by {}: {}", policy.name(), explain::why(policy, &Finding::Refused(why)))
         }
         (None, Some((policy, limit, standing))) if verdict == Verdict::Deny => {
-            let (left, capacity) = (standing.remaining, standing.quota(limit).capacity());
+            let (left, capacity) = (standing.remaining, standing.capacity(limit));
             let why = match (&standing.outcome, left) {
                 (Outcome::Unknown, _) => "not enough units left in its bucket".to_owned(),
                 (_, 0) => format!("its bucket is empty: 0 of {capacity} left"),

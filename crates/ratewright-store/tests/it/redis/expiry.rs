@@ -49,7 +49,7 @@ fn bring_back(store: &RedisStore, quota: &Quota, receipt: Receipt, id: Option<u6
     let name = BucketName::new("p", None, quota, vec![Part::one(AttributeName::Ip)]);
     let attributes = [Attribute { name: AttributeName::Ip, value: "c" }];
     let key = Key::new(&name, &attributes).unwrap();
-    let refund = Refund { key, quota, receipt, basis: Basis::Shared, id };
+    let refund = Refund { key, quota, receipt, basis: Basis::Shared, share: None, id };
     RUNTIME.block_on(store.refund(&[refund])).unwrap();
 }
 

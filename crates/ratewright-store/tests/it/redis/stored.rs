@@ -477,6 +477,13 @@ fn refund(store: &RedisStore, quota: &Quota, client: &str, receipt: Receipt) {
     let attributes = [Attribute { name: AttributeName::Ip, value: client }];
     let key = Key::new(&name, &attributes).unwrap();
     RUNTIME
-        .block_on(store.refund(&[Refund { key, quota, receipt, basis: Basis::Shared, id: None }]))
+        .block_on(store.refund(&[Refund {
+            key,
+            quota,
+            receipt,
+            basis: Basis::Shared,
+            share: None,
+            id: None,
+        }]))
         .unwrap();
 }

@@ -25,7 +25,7 @@ fn bring_back(store: &RedisStore, client: &str, quota: &Quota, paid: Paid, id: u
         let (cost, paid_at) = paid[n];
         let receipt = Receipt { cost, paid_at, is_past: false };
         let key = Key::new(&names[n], &attributes).unwrap();
-        Refund { key, quota, receipt, basis: Basis::Shared, id: Some(id) }
+        Refund { key, quota, receipt, basis: Basis::Shared, share: None, id: Some(id) }
     });
     RUNTIME.block_on(store.refund(&refunds)).unwrap()
 }
