@@ -21,6 +21,7 @@ const CLIENT = { ip: "203.0.113.7", method: "POST", path: "/login" };
 
 const text = (tab) => tab.locator("main").innerText();
 const shows = (tab, pattern) => until(`the page shows ${pattern}`, async () => pattern.test(await text(tab)));
+const titled = (tab, start) => until(`the title is ${start}`, async () => (await tab.title()).startsWith(start));
 const noProblems = (tab) => assert.deepEqual(tab.problems, []);
 
 test("without a configuration, one request moves the page", async (t) => {
@@ -34,7 +35,7 @@ test("without a configuration, one request moves the page", async (t) => {
   await view(tab, "Policies");
   await shows(tab, /token_bucket[\s\S]*100 at once, then 10 every second, for each key that callers name/);
   await view(tab, "Now");
-  assert.match(await tab.title(), /^Now · Ratewright/);
+  await titled(tab, "Now · Ratewright");
   noProblems(tab);
 });
 
@@ -59,7 +60,7 @@ test("the page shows which client is denied most, why, and until when", async (t
   await tab.locator(".policy", { hasText: "logins" }).getByRole("link", { name: "203.0.113.7" }).first().click();
   await shows(tab, /0 of 2 left/);
   await shows(tab, /Next request allowed: [\s\S]*(29|30) min/);
-  assert.match(await tab.title(), /^Client · Ratewright/);
+  await titled(tab, "Client · Ratewright");
   noProblems(tab);
 });
 
@@ -364,6 +365,6 @@ test("the keyboard reaches every view and control", async (t) => {
     }
   }
   assert.ok(seen.has("Policies") && seen.has("Why?"), [...seen].join(", "));
-  await until("the view is open", async () => (await tab.title()).startsWith("Why?"));
+  await titled(tab, "Why?");
   noProblems(tab);
 });
