@@ -69,7 +69,7 @@ pub struct Refund<'a> {
     pub receipt: Receipt,
     /// The basis of the charge: the refund goes to the same place.
     pub basis: Basis,
-    /// The share of the quota that it was charged under. `None`: the whole, or unknown.
+    /// The share of the quota that it was charged under, from its standing.
     pub share: Option<Share>,
     /// Identifies a refund that may be requested twice or at two instances; it is made once.
     pub id: Option<u64>,
@@ -98,6 +98,8 @@ pub struct PaidCharge<'a> {
     pub paid_at: Timestamp,
     /// The basis of the charge: the refund goes to the same place.
     pub basis: Basis,
+    /// The share of the quota that it was charged under, from its standing.
+    pub share: Option<Share>,
     /// Identifies a refund that may be requested twice or at two instances; it is made once.
     pub id: u64,
 }

@@ -13,7 +13,8 @@
 //! is in shadow mode.
 //!
 //! # Layout, in reading order
-//! - [`Limiter`]: the whole engine on one screen. [`joint`]: several queries that are decided together.
+//! - [`Limiter`]: the engine. `decide` and `settle` are its five steps on one screen; then come refunds and extra charges.
+//!   [`joint`]: several queries that are decided together.
 //! - [`query`]: what an entrypoint asks. [`policy`]: everything that a policy file can say, and the selection.
 //! - [`quota`]: units per window. [`algorithm`]: the arithmetic, pure functions over small states.
 //! - [`store`]: the trait, with its charges, keys and standings. [`decision`]: the result, and its observers.

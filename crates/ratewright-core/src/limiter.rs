@@ -1,4 +1,4 @@
-//! The limiter: policies, a store and an observer. The whole engine on one screen.
+//! The limiter: policies, a store and an observer. `decide` and `settle` are the engine on one screen.
 
 mod decide_all;
 
@@ -14,6 +14,7 @@ use crate::policies::Policies;
 use crate::policy::{Mode, Policy};
 use crate::quantity::Micros;
 use crate::query::Query;
+use crate::quota::Algorithm;
 use crate::shared_policies::{LoadedPolicies, SharedPolicies};
 use crate::standing::{Basis, Receipt, Standing, Standings};
 use crate::store::Store;
@@ -159,7 +160,8 @@ impl<S: Store<Error = Infallible>, O: Observe> Limiter<S, O> {
 
     /// Refunds what a decision charged under policies that do not count responses with this status. Removes the receipts
     /// from the decision, so a second call refunds nothing. If the store confirms all refunds, the standings then show what is
-    /// left without the charges; a charge past its limit still shows.
+    /// left without the charges. A charge past its limit still shows, and so does one of a sliding window counter: such a refund
+    /// is lost if the window has ended meanwhile.
     pub async fn refund_uncounted(&self, query: &Query<'_>, decision: &mut Decision, status: u16) {
         self.refund_where(query, decision, |policy| !policy.count().covers(status)).await;
     }
@@ -185,7 +187,8 @@ impl<S: Store<Error = Infallible>, O: Observe> Limiter<S, O> {
         // If the store refunded only some, it is unknown which.
         if n_refunded == refunds.len() {
             for ((limit, standing), refund) in charged.into_iter().zip(&refunds) {
-                if !refund.receipt.is_past {
+                let is_sure = limit.quota().algorithm() != Algorithm::SlidingWindowCounter;
+                if is_sure && !refund.receipt.is_past {
                     standing.give_back(refund.receipt.cost, limit.quota());
                 }
             }
@@ -208,7 +211,7 @@ impl<S: Store<Error = Infallible>, O: Observe> Limiter<S, O> {
                 quota: limit.quota(),
                 receipt,
                 basis: paid.basis,
-                share: None,
+                share: paid.share,
                 id: Some(paid.id),
             })
         });

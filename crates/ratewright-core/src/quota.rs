@@ -157,15 +157,14 @@ impl Algorithm {
 
     /// The algorithm of that name, in its default variant.
     pub fn named(name: &str) -> Option<Self> {
-        [
+        let all: [Self; Self::NAMES.len()] = [
             Self::TokenBucket(Refill::default()),
             Self::LeakyBucket(Leak::default()),
             Self::SlidingWindow,
             Self::SlidingWindowCounter,
             Self::FixedWindow(WindowStart::default()),
-        ]
-        .into_iter()
-        .find(|algorithm| algorithm.name() == name)
+        ];
+        all.into_iter().find(|algorithm| algorithm.name() == name)
     }
 
     /// True if the quota is a bucket with a burst of its own, false if it is a window.

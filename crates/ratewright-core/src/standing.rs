@@ -26,7 +26,7 @@ pub struct Standing {
     pub wait: Micros,
     /// Where the standing comes from.
     pub basis: Basis,
-    /// `Some` if the instance decided without the shared store: this share of the quota was in force.
+    /// The share of the quota that was charged, if the instance fell back to its own memory. `None`: the whole quota.
     pub share: Option<Share>,
 }
 

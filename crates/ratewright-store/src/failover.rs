@@ -344,7 +344,7 @@ impl<S: Store<Error = StoreError> + Peers, C: Clock + Clone> Store for Failover<
     async fn refund(&self, refunds: &[Refund<'_>]) -> Result<usize, Infallible> {
         let mut n_refunded = 0;
         for Refund { key, quota, receipt, basis, share, id } in refunds {
-            // The number of instances may have changed since the charge, and with it the share of each.
+            // The number of instances may have changed since the charge, and with it the share of each instance.
             let quota = &quota.share(share.unwrap_or_else(|| self.local_share()));
             let receipt = Receipt { ..*receipt };
             let refund = Refund { key: *key, quota, receipt, basis: *basis, share: *share, id: *id };

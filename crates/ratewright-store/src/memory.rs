@@ -387,15 +387,22 @@ impl Visit for Measure {
 }
 
 impl Visit for RefundCharge<'_> {
-    type Output = ();
+    /// True if the refund was made.
+    type Output = bool;
 
     fn purpose(&self) -> VisitPurpose {
         VisitPurpose::Refund
     }
 
-    fn visit<B: Bucket>(self, bucket: &mut B, quota: &Quota, now: Timestamp) -> ((), BucketChange) {
+    fn visit<B: Bucket>(self, bucket: &mut B, quota: &Quota, now: Timestamp) -> (bool, BucketChange) {
         let Receipt { cost, paid_at, .. } = *self.0;
-        (bucket.refund(quota, cost, paid_at, now), BucketChange::Changed)
+        bucket.refund(quota, cost, paid_at, now);
+        (true, BucketChange::Changed)
+    }
+
+    #[inline(always)]
+    fn discarded(_: bool) -> bool {
+        false
     }
 }
 
@@ -422,8 +429,8 @@ impl<C: Clock> Store for MemoryStore<C> {
             let now = self.clock.now();
             self.time_seen.note(now);
             if !self.time_seen.is_void(refund.receipt.paid_at) {
-                shard.visit(id, refund.quota, now, RefundCharge(&refund.receipt));
-                n_refunded += 1;
+                let is_refunded = shard.visit(id, refund.quota, now, RefundCharge(&refund.receipt));
+                n_refunded += usize::from(is_refunded);
             }
         }
         Ok(n_refunded)

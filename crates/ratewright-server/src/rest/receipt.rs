@@ -1,8 +1,8 @@
 //! Receipts: the charges of a decision, as a text that the caller can return for a refund.
 //!
 //! ```text
-//!   base64url of  {"i":7,"c":[{"p":"login","v":["192.0.2.7"],"c":1,"t":1700000000000000,"b":"shared",
-//!                              "r":"1/6s","k":"token_bucket","n":10}]}
+//!   base64url of  {"i":7,"h":3,"c":[{"p":"login","v":["192.0.2.7"],"c":1,"t":1700000000000000,"b":"shared",
+//!                                    "r":"1/6s","k":"token_bucket","n":10}]}
 //! ```
 //!
 //! A receipt is not signed: only callers that may decide for other clients can return it, and a refund never exceeds
@@ -18,7 +18,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use http::StatusCode;
 use parking_lot::Mutex;
-use ratewright_core::quota::Rate;
+use ratewright_core::quota::{Rate, Share};
 use ratewright_core::store::{Basis, Outcome, PaidCharge};
 use ratewright_core::{Decision, Query, Timestamp};
 use ratewright_http::Problem;
@@ -69,6 +69,9 @@ struct ReceiptCharge {
     kind: String,
     #[serde(rename = "n")]
     capacity: NonZeroU32,
+    /// The share of the quota that was charged, as numerator and denominator, if the instance fell back to its own memory.
+    #[serde(rename = "s", default, skip_serializing_if = "Option::is_none")]
+    share: Option<(u32, NonZeroU32)>,
 }
 
 /// The charges of a decision.
@@ -125,6 +128,7 @@ pub(super) fn of(decision: &Decision, query: &Query<'_>) -> Option<String> {
             rate: limit.quota().rate().to_string(),
             kind: limit.quota().kind(),
             capacity: limit.quota().capacity(),
+            share: standing.share.map(|Share { part, of }| (part, of)),
         })
     });
     let charges: Vec<_> = charges.collect();
@@ -172,6 +176,7 @@ impl ReceiptCharge {
             cost: self.cost,
             paid_at: Timestamp::from_micros(self.paid_at),
             basis: [Basis::Shared, Basis::Local].into_iter().find(|basis| basis.name() == self.basis)?,
+            share: self.share.map(|(part, of)| Share { part, of }),
         })
     }
 }

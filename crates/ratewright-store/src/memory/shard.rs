@@ -62,6 +62,12 @@ pub(super) trait Visit {
 
     /// Does it, and says what became of the bucket.
     fn visit<B: Bucket>(self, bucket: &mut B, quota: &Quota, now: Timestamp) -> (Self::Output, BucketChange);
+
+    /// The output of a visit for a refund whose change is discarded: nothing was charged under the quota.
+    #[inline(always)]
+    fn discarded(output: Self::Output) -> Self::Output {
+        output
+    }
 }
 
 /// What a visit is for.
@@ -155,11 +161,14 @@ impl Shard {
         let mut bucket = slot.unpack::<B>(quota);
         let purpose = visit.purpose();
         let mended = bucket.mend(quota, now) && purpose != VisitPurpose::Look;
-        let (answer, change) = visit.visit(&mut bucket, quota, now);
+        let (mut answer, change) = visit.visit(&mut bucket, quota, now);
         if origin != Origin::InUse {
             let change =
                 if mended && change == BucketChange::Nothing { BucketChange::Changed } else { change };
             self.store_for_quota(Slot::pack(id, &bucket, quota), origin, purpose, change, quota, now);
+            if origin == Origin::Inherited && purpose == VisitPurpose::Refund {
+                answer = V::discarded(answer);
+            }
         } else if mended || change != BucketChange::Nothing {
             *slot = Slot::pack(id, &bucket, quota);
         }

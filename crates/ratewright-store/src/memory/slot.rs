@@ -15,8 +15,8 @@
 //!   log      newest entry       window               where it is -          spent / units
 //! ```
 //!
-//! The identity is 88 bits of a keyed 128-bit hash, and 8 bits of the limit's digest: see `fair.rs`. The first 64 say in which shard
-//! it lies, and where there. The tag says which quota wrote the state: see `changed.rs`.
+//! The identity is 88 bits of a keyed 128-bit hash, and 8 bits of the limit's digest: see `keys_by_limit.rs`. The first 64 select the
+//! shard and the place in it. The tag says which quota wrote the state: see `changed_quota.rs`.
 //!
 //! Eviction does not know the quota. Span and heat show when the state expires and how much of the quota is spent. The
 //! span is rounded up, by a quarter at most: a state is removed late, never early, and a token bucket looks up to a
@@ -341,7 +341,7 @@ fn shorten(span: u64) -> u64 {
     if top < 4 { top } else { (u64::from(shift) + 1) << 2 | (top & 0b11) }
 }
 
-/// The longest span that [`shorten`] makes this of.
+/// The longest span that [`shorten`] maps to this value.
 fn lengthen(short: u64) -> u64 {
     let top = short & 0b11;
     match short >> 2 {

@@ -80,7 +80,7 @@ local function counted(spent, cost, capacity)
     return min(max(min(2 * capacity, 4294967295) - spent, 0), cost)
 end
 
--- Lets a key live one second longer than it means something.
+-- Sets a key's time to live: one second longer than its state matters, at least min_ttl.
 local function renew(key, gone_at, not_shorter)
     local left = min(max(gone_at - now, 0), TIME_MAX)
     local ttl = format('%d', max(ceil(left / 1000) + 1000, min_ttl))

@@ -20,8 +20,7 @@ use super::error::{FailureKind, StoreError};
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Traffic {
-    /// How many calls there were and how long they took, also those that were not answered and those that only tried the
-    /// link.
+    /// How many calls there were and how long they took, including calls without a reply and calls that only tested the link.
     pub calls: Reading,
     /// Decisions and commands without a reply, by reason.
     pub failures: [(FailureKind, u64); FailureKind::ALL.len()],
@@ -29,7 +28,7 @@ pub struct Traffic {
     pub n_outages: u64,
 }
 
-/// Counts it.
+/// The counters of a link, behind [`Traffic`].
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     calls: Histogram,

@@ -184,7 +184,9 @@ fn what_was_recorded_past_the_limit_is_not_given_back() {
             receipt
         };
         let receipts = [record(10), record(20), record(20)];
-        receipts.into_iter().for_each(|receipt| world.refund(&gate, receipt));
+        for receipt in receipts {
+            world.refund(&gate, receipt);
+        }
         assert_eq!(world.peek(&gate).remaining, 0, "{:?}", gate.quota.algorithm());
     }
 }

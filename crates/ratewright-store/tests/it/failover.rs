@@ -7,14 +7,15 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use proptest::prelude::*;
-use ratewright_core::policy::{CountedResponses, LimitId, OnFailure, Part};
+use ratewright_core::joint::{GiveBack, JointQuery, JointQuota, JointTerms, Veto};
+use ratewright_core::policy::{CountedResponses, LimitId, Mode, OnFailure, Part};
 use ratewright_core::query::{Ask, Attribute, AttributeName, Entrypoint, Select};
 use ratewright_core::quota::{Algorithm, Refill, Share, WindowStart};
 use ratewright_core::store::{
-    Act, Basis, BucketName, Charge, Key, Outcome, Receipt, Refund, Standing, Standings,
+    Act, Basis, BucketName, Charge, Key, Outcome, PaidCharge, Receipt, Refund, Standing, Standings,
 };
 use ratewright_core::{
-    Clock, Limiter, ManualClock, Micros, Policies, Policy, Query, Quota, Store, Timestamp, Verdict,
+    Clock, Decision, Limiter, ManualClock, Micros, Policies, Policy, Query, Quota, Store, Timestamp, Verdict,
 };
 use ratewright_lab::{Fault, Proxy, Redis, wait_until};
 use ratewright_store::{Failover, FailoverSettings, LocalShare, Peers, RedisStore, Servers, StoreError};
@@ -247,34 +248,114 @@ proptest! {
     }
 }
 
+/// A limit of 100/h on an instance without Redis, whose share follows the number of instances: two at first.
+struct Shares {
+    limiter: Limiter<Failover<Unreachable, ManualClock>>,
+    n_instances: Arc<AtomicU32>,
+}
+
+impl Shares {
+    fn new() -> Self {
+        let n_instances = Arc::new(AtomicU32::new(2));
+        let settings = FailoverSettings::default().share(LocalShare::Auto);
+        let store = Failover::new(Unreachable(n_instances.clone()), ManualClock::at(START), settings);
+        let rate = Quota::per_hour(100).burst(100);
+        let policy = Policy::new("p", rate).unwrap().with_count(CountedResponses::only(Vec::new()));
+        Self { limiter: Limiter::new(Policies::new(vec![policy]).unwrap(), store), n_instances }
+    }
+
+    fn query(ask: Ask) -> Query<'static> {
+        Query {
+            select: Select::Covering(&[]),
+            attributes: &[],
+            address: None,
+            ask,
+            patience: Micros::ZERO,
+            id: None,
+            entrypoint: Entrypoint::Tower,
+        }
+    }
+
+    fn spend(&self, cost: u32) -> Decision {
+        let ask = Ask::Spend(NonZeroU32::new(cost).unwrap());
+        let decision = ready(self.limiter.decide(&Self::query(ask)));
+        assert_eq!(decision.verdict(), Verdict::Allow);
+        decision
+    }
+
+    /// The units left with so many instances.
+    fn left_with(&self, n_instances: u32) -> u32 {
+        self.n_instances.store(n_instances, Ordering::Relaxed);
+        let decision = ready(self.limiter.decide(&Self::query(Ask::Look(0))));
+        decision.tightest().unwrap().2.remaining
+    }
+
+    /// Refunds a charge as `POST /api/v1/refund` does, and says how many refunds were made.
+    fn refund_by_receipt(&self, decision: &Decision) -> usize {
+        let (policy, limit, standing) = decision.tightest().unwrap();
+        let Outcome::Charged(receipt) = &standing.outcome else { panic!("it is charged") };
+        let paid = PaidCharge {
+            policy: policy.name(),
+            override_name: None,
+            quota: None,
+            rate: limit.quota().rate(),
+            kind: &limit.quota().kind(),
+            capacity: limit.quota().capacity(),
+            values: Vec::new(),
+            cost: receipt.cost,
+            paid_at: receipt.paid_at,
+            basis: standing.basis,
+            share: standing.share,
+            id: 1,
+        };
+        ready(self.limiter.refund_paid(&[paid]))
+    }
+}
+
 /// Otherwise the refund would look for a bucket of another quota, and be lost.
 #[test]
 fn a_refund_goes_to_the_share_that_was_charged() {
-    let n_instances = Arc::new(AtomicU32::new(2));
-    let settings = FailoverSettings::default().share(LocalShare::Auto);
-    let store = Failover::new(Unreachable(n_instances.clone()), ManualClock::at(START), settings);
-    let rate = Quota::per_hour(100).burst(100);
-    let policy = Policy::new("p", rate).unwrap().with_count(CountedResponses::only(Vec::new()));
-    let limiter = Limiter::new(Policies::new(vec![policy]).unwrap(), store);
-    let query = Query {
-        select: Select::Covering(&[]),
-        attributes: &[],
-        address: None,
-        ask: Ask::Spend(NonZeroU32::new(10).unwrap()),
-        patience: Micros::ZERO,
-        id: None,
-        entrypoint: Entrypoint::Tower,
+    let shares = Shares::new();
+    let mut decision = shares.spend(10);
+    assert_eq!((shares.left_with(2), shares.left_with(4)), (40, 20));
+    ready(shares.limiter.refund_uncounted(&Shares::query(Ask::Look(0)), &mut decision, 200));
+    assert_eq!(shares.left_with(2), 50);
+
+    let decision = shares.spend(10);
+    assert_eq!(shares.left_with(4), 20);
+    assert_eq!(shares.refund_by_receipt(&decision), 1);
+    assert_eq!(shares.left_with(2), 50);
+}
+
+/// The corrections of a joint decision too.
+#[test]
+fn a_correction_goes_to_the_share_that_was_charged() {
+    let shares = Shares::new();
+    let query = |cost| {
+        let query = Shares::query(Ask::Spend(NonZeroU32::new(cost).unwrap()));
+        JointQuery { query, quota: JointQuota::OfPolicy, veto: Veto::Together, gives_back: None }
     };
-    let left = |ask| {
-        let decision = ready(limiter.decide(&Query { ask, ..query }));
-        decision.tightest().unwrap().2.remaining
-    };
-    let mut decision = ready(limiter.decide(&query));
-    assert_eq!(left(Ask::Look(0)), 40);
-    n_instances.store(4, Ordering::Relaxed);
-    ready(limiter.refund_uncounted(&query, &mut decision, 200));
-    n_instances.store(2, Ordering::Relaxed);
-    assert_eq!(left(Ask::Look(0)), 50);
+    // The second does not fit, so the first was charged in vain; of those that veto together, one has room.
+    let queries = [query(10), JointQuery { gives_back: Some(GiveBack::IfAllowed(10)), ..query(10) }];
+    let terms = JointTerms { mode: Mode::Enforce, is_report: false };
+    let decision = ready(shares.limiter.decide_all(shares.limiter.load(), &queries, terms));
+    assert_eq!(shares.left_with(2), 30);
+    assert_eq!(shares.left_with(4), 15);
+    ready(shares.limiter.correct(&queries, decision));
+    assert_eq!(shares.left_with(2), 40);
+}
+
+/// A share that was never charged has nothing to give back, and a refund leaves no more than if nothing had been charged.
+#[test]
+fn a_refund_by_receipt_never_returns_more_than_was_charged() {
+    let shares = Shares::new();
+    shares.spend(38);
+    let decision = shares.spend(10);
+    assert_eq!(shares.left_with(4), 1);
+    shares.spend(1);
+    assert_eq!(shares.refund_by_receipt(&decision), 1, "of the share of two");
+    assert_eq!(shares.left_with(4), 0);
+    assert_eq!(shares.left_with(2), 12);
 }
 
 #[test]

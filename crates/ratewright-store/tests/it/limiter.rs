@@ -192,11 +192,9 @@ impl Refunded {
         let looked = ready(limiter.decide(&Query { ask: Ask::Look(0), ..query }));
         for ((_, limit, shown), (.., looked)) in decision.standings().zip(looked.standings()) {
             prop_assert!(shown.remaining <= shown.capacity(limit).get());
-            // A counter forfeits units that are refunded after their window has ended.
-            if waits.is_zero() || limit.quota().algorithm() != Algorithm::SlidingWindowCounter {
-                prop_assert!(shown.remaining <= looked.remaining, "{shown:?} {looked:?}");
-            }
-            if waits.is_zero() {
+            prop_assert!(shown.remaining <= looked.remaining, "{shown:?} {looked:?}");
+            // The standing of a counter still shows the charge: if the window has ended, the refund is lost.
+            if waits.is_zero() && limit.quota().algorithm() != Algorithm::SlidingWindowCounter {
                 prop_assert_eq!(shown.remaining, looked.remaining);
                 let latest = looked.reset_after + Micros::new(1);
                 prop_assert!(looked.reset_after <= shown.reset_after && shown.reset_after <= latest);
@@ -245,6 +243,36 @@ fn a_refund_across_a_changed_quota_gives_nothing_back() {
         ready(limiter.refund(&query(1), early));
         assert_eq!(remaining(&limiter), 0, "{algorithm:?}");
     }
+}
+
+/// A store that makes refunds, and confirms none of them.
+struct Unconfirmed(MemoryStore<ManualClock>);
+
+impl Store for Unconfirmed {
+    type Error = Infallible;
+
+    async fn apply(&self, charges: &[Charge<'_>], standings: &mut Standings) -> Result<(), Infallible> {
+        self.0.apply(charges, standings).await
+    }
+
+    async fn refund(&self, refunds: &[Refund<'_>]) -> Result<usize, Infallible> {
+        self.0.refund(refunds).await.map(|_| 0)
+    }
+
+    async fn reset(&self, keys: &[Key<'_>]) -> Result<Basis, Infallible> {
+        self.0.reset(keys).await
+    }
+}
+
+/// A response must not promise units that may not be there.
+#[test]
+fn a_refund_that_the_store_does_not_confirm_is_not_shown() {
+    let counts_nothing = smooth("p", "10/h").with_count(CountedResponses::only(Vec::new()));
+    let store = Unconfirmed(MemoryStore::new(ManualClock::at(START), 1_000));
+    let limiter = Limiter::new(rules([counts_nothing]), store);
+    let mut decision = ready(limiter.decide(&query(4)));
+    ready(limiter.refund_uncounted(&query(4), &mut decision, 200));
+    assert_eq!(decision.tightest().unwrap().2.remaining, 6);
 }
 
 #[test]

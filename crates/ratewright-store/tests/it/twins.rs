@@ -134,10 +134,9 @@ fn play(quotas: Vec<Quota>, other: Quota, start: Timestamp, steps: Vec<Step>) ->
             Step::Refund(nth) if !receipts.is_empty() => {
                 redis.clock.set(ratewright_core::Clock::now(&memory.clock));
                 let (gate, was_changed, ours, theirs) = receipts.swap_remove(nth % receipts.len());
-                if gate != 0 || was_changed == changed {
-                    memory.refund(&gates[gate], ours);
-                    redis.refund(&gates[gate], theirs);
-                }
+                // To the quota that was charged, also while the other one is in use.
+                let gate = if gate == 0 && was_changed != changed { &other } else { &gates[gate] };
+                prop_assert_eq!(memory.refund(gate, ours), redis.refund(gate, theirs));
             }
             Step::Refund(_) => {}
             Step::Change => {
@@ -241,8 +240,11 @@ fn long_logs_agree() {
             if next(4) == 0 && !receipts.is_empty() {
                 let nth = usize::try_from(next(receipts.len() as u64)).unwrap();
                 let (ours, theirs) = receipts.swap_remove(nth);
-                memory.refund(&gate, ours);
-                redis.refund(&gate, theirs);
+                assert_eq!(
+                    memory.refund(&gate, ours),
+                    redis.refund(&gate, theirs),
+                    "seed {seed}, step {step}"
+                );
             }
         }
     }

@@ -165,20 +165,14 @@ impl<S: Store<Error: Debug>> World<S> {
         self.apply(gate, Act::Look(cost)).outcome == Outcome::WouldPass
     }
 
-    pub(crate) fn refund(&self, gate: &Gate, receipt: Receipt) {
+    /// Refunds a charge of the only client. True if the store confirms it.
+    pub(crate) fn refund(&self, gate: &Gate, receipt: Receipt) -> bool {
         let client = self.client();
         let client = [client_of(&client)];
         let key = Key::new(&gate.name, &client).unwrap();
         let basis = if self.turn.is_some() { Basis::Shared } else { Basis::Local };
-        self.answer(self.store.refund(&[Refund {
-            key,
-            quota: &gate.quota,
-            receipt,
-            basis,
-            share: None,
-            id: None,
-        }]))
-        .unwrap();
+        let refund = Refund { key, quota: &gate.quota, receipt, basis, share: None, id: None };
+        self.answer(self.store.refund(&[refund])).unwrap() == 1
     }
 
     pub(crate) fn reset(&self, gate: &Gate) {
