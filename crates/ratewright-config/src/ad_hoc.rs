@@ -17,7 +17,8 @@ impl Reader<'_> {
     pub(crate) fn ad_hoc(&mut self, raw: file::Defaults, context: PolicyContext<'_>) -> Vec<Policy> {
         let bucket: fn() -> Located<file::Quota> = || file::Quota::of("10/s", Some(100));
         let window: fn() -> Located<file::Quota> = || file::Quota::of("100/60s", None);
-        let quotas = raw.each().into_iter().zip([bucket, bucket, window, window, window]);
+        let defaults: [_; Algorithm::NAMES.len()] = [bucket, bucket, window, window, window];
+        let quotas = raw.each().into_iter().zip(defaults);
         let policies = quotas
             .map(|((name, raw), default)| (name, raw.cloned().unwrap_or_else(default)))
             .filter_map(|(name, quota)| self.ad_hoc_policy(name, &quota, context));

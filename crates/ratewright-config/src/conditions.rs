@@ -294,7 +294,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Conditions of which any exempts a request.
+    /// The conditions of `exempt`. A request that meets any of these conditions is exempt.
     pub(crate) fn exempt(&mut self, raw: file::Exempt, case: Case) -> Vec<Condition> {
         let without_position = |texts: &[&str]| RawList {
             items: texts.iter().map(|text| RawValue::without_position(text)).collect(),

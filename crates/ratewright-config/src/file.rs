@@ -121,10 +121,10 @@ pub struct ListenerSection {
     pub address: Option<RawValue<SocketAddr>>,
     /// The listener's own certificate.
     pub tls: Option<ListenTls>,
-    /// `{from: [10.0.0.0/8]}` requires a PROXY protocol header (version 1 or 2) on every connection, and uses the announced address as the
-    /// client's. Connections from peers outside `from` are closed. List only your load balancers: the sender of the header chooses the
-    /// address. `api` and `admin` then need `api.tokens` or `client_ca`, and `grpc` needs `client_ca` or `open: true`. Default: headers are
-    /// not accepted.
+    /// `{from: [10.0.0.0/8]}` requires a PROXY protocol header (version 1 or 2) on every connection. The address in the header becomes the
+    /// client's address. Connections from peers outside `from` are closed. List only your own load balancers, because any peer in `from`
+    /// can announce any address. With this setting, `api` and `admin` need `api.tokens` or `client_ca`, and `grpc` needs `client_ca` or
+    /// `open: true`. Default: headers are not accepted.
     pub proxy_protocol: Option<Located<ListenProxyProtocol>>,
     /// For `listen.grpc` only. `true` allows an address that other machines can reach without `client_ca`. Every client that reaches it
     /// can then use up limits; negative hits from other machines are ignored. Has no effect if `client_ca` is set. Default: `false`.
@@ -253,7 +253,8 @@ pub struct Clients {
 #[serde(deny_unknown_fields, default)]
 pub struct User {
     /// The JWT that names the user, if it is genuine. It must have `exp`, and is refused `leeway` after that time. If a request's token is
-    /// refused or lacks the claim, the policy's `missing` says what happens: see Refused tokens. Without this setting, tokens are ignored.
+    /// refused or lacks the claim, the policy's `missing` says what happens: see Refused tokens in docs/guides/policy-file.md. Without
+    /// this setting, tokens are ignored.
     pub jwt: Option<Jwt>,
     /// A header that names the user. It is believed from trusted proxies only.
     pub header: Option<RawValue<HeaderName>>,
@@ -322,8 +323,8 @@ pub struct Policy {
     /// In place of `quota`: how many requests may be in flight at once, each until its response has been sent. Only the gateway
     /// counts them, each instance its own.
     pub in_flight: Option<RawValue<InFlight>>,
-    /// What a request costs: a number, `{header: X-Cost}`, a number for each method: `{GET: 1, POST: 5, default: 1}`, or one for each
-    /// path: `{path: {"/reports/**": 10, default: 1}}`, of which the largest that matches counts; or `{bytes: request}`, the bytes of its
+    /// What a request costs: a number; `{header: X-Cost}`; a number for each method, `{GET: 1, POST: 5, default: 1}`; a number for each
+    /// path, `{path: {"/reports/**": 10, default: 1}}`, where the largest matching cost applies; or `{bytes: request}`, the bytes of its
     /// body. Default: `1`.
     pub cost: Option<Located<Cost>>,
     /// Which responses count: `{status: [401, 403]}`, each a status, a class (`5xx`) or a range (`500-599`). A request
@@ -333,7 +334,7 @@ pub struct Policy {
     /// Different terms for some requests. The first that matches applies. Two with the same `name`, or unnamed with the same `match`,
     /// are an error.
     pub overrides: Option<Vec<Located<Override>>>,
-    /// The shortest wait that a denial tells. Default: as long as it takes; with `in_flight`, `1s`.
+    /// The smallest `Retry-After` of a denial. Default: the time until the request would be allowed; with `in_flight`, `1s`.
     pub retry_after: Option<RawValue<Micros>>,
     /// `enforce`, `shadow` (counts, never denies) or `off`. Default: `enforce`.
     pub mode: Option<RawValue<Mode>>,
@@ -393,8 +394,8 @@ pub struct Override {
     pub mode: Option<RawValue<Mode>>,
 }
 
-/// Attributes, and what they must be: all of them, each one of the patterns it has. In a path `*` stays in a segment and
-/// `**` crosses them. `ip` takes networks.
+/// Attributes and their patterns. Every attribute must match one of its patterns. In a path, `*` stays in a segment and `**` crosses
+/// segments. `ip` takes networks.
 #[derive(Clone, Default, Deserialize)]
 #[serde(transparent)]
 pub struct Condition(pub BTreeMap<String, RawList<String>>);

@@ -33,7 +33,7 @@ impl Reader<'_> {
         }
         if let Some(count) = &policy.count {
             let problem = format!(
-                "{path}.count has no effect with in_flight: a request is in flight whatever its response; remove it"
+                "{path}.count has no effect with in_flight, which counts every request, whatever its response; remove it"
             );
             self.error(count.position, problem);
         }

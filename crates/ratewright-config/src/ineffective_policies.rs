@@ -1,7 +1,7 @@
 //! Warnings about valid policies that never apply, or that clients can evade. Without a warning nobody would notice, so `check` and the log
 //! report them.
 
-mod hidden_policies;
+mod unreachable_policies;
 
 use ratewright_core::Policy;
 use ratewright_core::policy::{Missing, Mode, Part, Pattern, Selector};
@@ -10,7 +10,7 @@ use ratewright_core::query::AttributeName;
 use crate::raw_value::Position;
 use crate::reader::Reader;
 use crate::yaml_errors::closest;
-use hidden_policies::ShadowIndex;
+use unreachable_policies::CoverIndex;
 
 /// A policy and its position.
 pub(crate) struct LocatedPolicy<'a> {
@@ -103,9 +103,9 @@ impl Reader<'_> {
 
     /// Warns of policies that never apply, and of those that clients can evade.
     pub(crate) fn warn_ineffective(&mut self, placed: &[LocatedPolicy<'_>]) {
-        let mut index = ShadowIndex::of(placed.iter().map(|placed| placed.policy));
+        let mut index = CoverIndex::of(placed.iter().map(|placed| placed.policy));
         for later in placed {
-            if let Some(earlier) = index.first_shadowing(later.policy) {
+            if let Some(earlier) = index.first_covering(later.policy) {
                 let (name, first) = (later.policy.name(), earlier.name());
                 let group = later.policy.group().unwrap_or_default();
                 let problem = format!(

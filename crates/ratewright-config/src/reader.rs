@@ -35,12 +35,12 @@ pub struct Reader<'a> {
     pub listing: BTreeMap<PathBuf, usize>,
     /// Which attributes requests can have.
     pub available: AvailableAttributes,
-    /// The number of a file in which variables are an error: it comes from outside of this machine, and names in reports would show their
-    /// values.
+    /// The number of a file in which variables are an error: the file comes from another machine, and names in reports would reveal
+    /// variables' values.
     pub without_variables: Option<usize>,
 }
 
-/// Which attributes requests can have, by other sections of the file.
+/// Which attributes requests can have, according to the other sections.
 #[derive(Default, Debug)]
 pub struct AvailableAttributes {
     /// The ids of the routes. Empty without a gateway.
@@ -107,7 +107,7 @@ impl Reader<'_> {
         })
     }
 
-    /// True if a message has a word of a variable's value, but not the whole value, which is replaced.
+    /// True if a message contains part of a variable's value. A whole value is replaced elsewhere.
     fn shows_part_of_variable(&self, position: Option<Position>, why: &str) -> bool {
         let Some(expansions) = position.and_then(|position| self.expansions.get(&position)) else {
             return false;
@@ -259,9 +259,10 @@ impl Reader<'_> {
         expanded.unwrap_or_else(|| text.to_owned())
     }
 
-    /// A url's text. Within an address a password may have any character; an address as a whole stays as it is.
+    /// A url's text. A variable inside a URL is percent-encoded, so a password may have any character. A variable that is a whole
+    /// URL is not.
     pub fn url<T>(&mut self, path: &str, raw: &RawValue<T>) -> Option<String> {
-        // A variable's default may be an address too, and then the variable is a whole one.
+        // Only `://` outside of variables counts: a variable's default may contain it too, and such a variable is a whole URL.
         let outside =
             raw.text.split("${").enumerate().map(|(n, text)| {
                 if n == 0 { text } else { text.split_once('}').map_or("", |(_, after)| after) }

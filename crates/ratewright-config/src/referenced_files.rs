@@ -16,7 +16,7 @@ pub trait FileReader {
     /// The content of a file, or why it cannot be read.
     fn read(&mut self, path: &Path, kind: FileKind) -> Result<Vec<u8>, String>;
 
-    /// The files in a folder; None if the path is not a folder. Or why it cannot be listed.
+    /// The files in a folder, or `None` if the path is not a folder. The error says why the folder cannot be listed.
     fn list(&mut self, path: &Path) -> Result<Option<Vec<PathBuf>>, String>;
 
     /// Why no file can be read; `None` if files can be read. With a reason, settings that name files are accepted with

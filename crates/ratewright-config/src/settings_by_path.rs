@@ -7,7 +7,7 @@
 //!   api.tokens                       …                     a secret: compared, never shown
 //! ```
 //!
-//! `outline/sections.rs` has the settings of each section; the compiler reports one that is missing there.
+//! `settings_by_path/sections.rs` has the settings of each section; the compiler reports one that is missing there.
 
 mod sections;
 

@@ -19,8 +19,8 @@ pub enum Cors {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct CorsSection {
-    /// Which origins may read responses: `https://app.example.com`, `https://*.example.com` with one label for the star, `https://**.example.com`
-    /// with one or more, or `"*"` for every origin.
+    /// Which origins may read responses, such as `https://app.example.com`. In `https://*.example.com` the star stands for one
+    /// label; `**` stands for one or more. `"*"` means every origin.
     pub origins: Option<RawList<OriginText>>,
     /// Which methods a preflight may ask for. `GET` also allows `HEAD`. Default: `[GET, HEAD, POST]`.
     pub methods: Option<RawList<CorsMethod>>,

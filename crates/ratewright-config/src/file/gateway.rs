@@ -34,13 +34,13 @@ pub struct Gateway {
     /// Whether the gateway removes `X-HTTP-Method-Override`, `X-HTTP-Method` and `X-Method-Override`. If not, policies on methods
     /// count the request under both methods. The query parameter `_method` is never removed. Default: `false`.
     pub strip_method_override: Option<RawValue<bool>>,
-    /// Whether every request is written to standard output, a JSON object on a line each. Default: `false`.
+    /// Whether every request is written to standard output, as one JSON object per line. Default: `false`.
     pub access_log: Option<RawValue<bool>>,
     /// Which other origins may read responses in a browser, or `off`. A route may have its own. Default: `off`, preflights are forwarded.
     pub cors: Option<Located<Cors>>,
 }
 
-/// How long things may take. A route may say otherwise, but for `request_header`.
+/// How long things may take. A route can override each of these except `request_header`.
 #[derive(Clone, Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
@@ -53,9 +53,9 @@ pub struct GatewayTimeouts {
     pub idle: Option<RawValue<Micros>>,
     /// For a request and its response in all, or `none`. Default: `none`.
     pub total: Option<RawValue<TotalTime>>,
-    /// How long nothing may go through a WebSocket, or whatever else a connection was switched to. Default: `1h`.
+    /// How long a WebSocket or other upgraded connection may be idle. Default: `1h`.
     pub tunnel_idle: Option<RawValue<Micros>>,
-    /// Until a client has sent a request's head, and how long one may say nothing at all. Default: `10s`.
+    /// How long a client may take to send a request's head, or stay silent before it. Default: `10s`.
     pub request_header: Option<RawValue<Micros>>,
 }
 
@@ -84,21 +84,21 @@ pub struct Route {
     pub body_rate_min: Option<RawValue<BodyRateMin>>,
     /// Which `Host` the server sees: `keep` the client's, `upstream` for the server's own, or a host. Default: `keep`.
     pub host: Option<RawValue<HostText>>,
-    /// How often a request is sent again that a server may have seen something of, 0 to 8: only if that is harmless. One that
-    /// certainly never arrived is sent to every other server anyway. Default: `1`.
+    /// How many times, 0 to 8, a request is retried after a server may have received part of it. Only requests that are safe to
+    /// repeat are retried. A request that certainly reached no server is always tried on the others. Default: `1`.
     pub retries: Option<RawValue<u32>>,
-    /// Which other origins may read its responses in a browser, in place of all that `gateway.cors` says, or `off`. Default: as in `gateway`.
+    /// Which other origins may read its responses in a browser, or `off`: replaces `gateway.cors` entirely. Default: as in `gateway`.
     pub cors: Option<Located<Cors>>,
 }
 
-/// Which requests a route takes: what is written must all fit, and of each list one. Give at least a path or a host.
+/// Which requests a route takes. All settings given must match; of a list, one entry is enough. Give at least a path or a host.
 #[derive(Clone, Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct RouteMatch {
     /// Paths: `/api/orders`, `/users/{id}` with any one segment, `/api/orders/**` with all below it. Default: all.
     pub path: Option<RawList<String>>,
-    /// Hosts, without a port; `*.example.com` has one name for the star, `**` any number. Default: all.
+    /// Hosts, without a port, such as `*.example.com`: `*` stands for one label, `**` for any number. Default: all.
     pub host: Option<RawList<String>>,
     /// Methods, in any case. `GET` also takes `HEAD`. Default: all.
     pub method: Option<RawList<Method>>,
@@ -117,7 +117,7 @@ pub struct RouteTimeouts {
     pub idle: Option<RawValue<Micros>>,
     /// For a request and its response in all, or `none`.
     pub total: Option<RawValue<TotalTime>>,
-    /// How long nothing may go through a WebSocket, or whatever else a connection was switched to.
+    /// How long a WebSocket or other upgraded connection may be idle.
     pub tunnel_idle: Option<RawValue<Micros>>,
 }
 
@@ -138,7 +138,7 @@ pub struct UpstreamSection {
     pub servers: Option<RawList<UpstreamUrl>>,
     /// Which server gets the next request: `round_robin`, or the one with the `least_connections`. Default: `round_robin`.
     pub balance: Option<RawValue<LoadBalancing>>,
-    /// How they are spoken to: `http1` or `http2`. Default: `http1`.
+    /// The protocol to the servers: `http1` or `http2`. Default: `http1`.
     pub protocol: Option<RawValue<UpstreamProtocol>>,
     /// When a failing server is ejected.
     pub health: Option<Health>,

@@ -80,7 +80,7 @@ impl JsonSchema for Condition {
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
         let patterns = RawList::<String>::json_schema(generator);
         json_schema!({
-            "description": "Attributes, and what they must be: all of them, each one of the patterns it has. In a path `*` stays in a segment and `**` crosses them. `ip` takes networks.",
+            "description": "Attributes and their patterns. Every attribute must match one of its patterns. In a path, `*` stays in a segment and `**` crosses segments. `ip` takes networks.",
             "type": "object",
             "propertyNames": { "pattern": ATTRIBUTE },
             "additionalProperties": patterns

@@ -282,7 +282,7 @@ fn errors_of_in_flight_are_reported() {
             t.yaml:8:42: policies.g.in_flight is "0"; an in_flight of 0 would deny everything. Use at least 1
             t.yaml:8:49: policies.g.by is "ipp"; did you mean ip? Otherwise use ip, user, route, method, path, host, or header:NAME, cookie:NAME, query:NAME, claim:NAME, attribute:NAME
             t.yaml:9:39: policies.h.on_failure has no effect with in_flight, which does not use Redis; remove it
-            t.yaml:9:53: policies.h.count has no effect with in_flight: a request is in flight whatever its response; remove it
+            t.yaml:9:53: policies.h.count has no effect with in_flight, which counts every request, whatever its response; remove it
             t.yaml:9:73: policies.h.cost is "much"; use a whole number from 0 to 4294967295
             t.yaml:9:85: policies.h.mode is "on"; use one of enforce, shadow, off
             t.yaml:9:102: policies.h.retry_after is "60"; use a whole number and us, ms, s, min, h or d: 5ms, 60s

@@ -118,7 +118,7 @@ fn add<'a>(
 ) {
     if let Some(same) = converted.iter_mut().find(|other| other.conditions == route.conditions) {
         let note = format!(
-            "route {} has the same path, host and method as route {}; its limits were added there, its upstream was dropped",
+            "route {0} has the same path, host and method as route {1}: the limits of {0} were added to {1}, the upstream of {0} was dropped",
             route.id, same.id
         );
         same.item.comment(format!("not converted: {note}"));

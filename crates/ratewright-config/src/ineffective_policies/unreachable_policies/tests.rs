@@ -26,10 +26,10 @@ fn on_path(values: &[&str]) -> Tests {
     vec![(AttributeName::Path, values.iter().map(|value| (*value).to_owned()).collect())]
 }
 
-/// The first shadowing policy of each, by its name.
+/// The first policy that covers each, by its name.
 fn found(policies: &[Policy]) -> (Vec<Option<&str>>, usize) {
-    let mut index = ShadowIndex::of(policies.iter());
-    let found = policies.iter().map(|policy| index.first_shadowing(policy).map(Policy::name)).collect();
+    let mut index = CoverIndex::of(policies.iter());
+    let found = policies.iter().map(|policy| index.first_covering(policy).map(Policy::name)).collect();
     (found, index.n_compared)
 }
 

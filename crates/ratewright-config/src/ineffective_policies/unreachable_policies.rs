@@ -1,9 +1,15 @@
-//! Finds the earlier policy of a group that keeps a later one from applying, without comparing each with each.
+//! Finds policies that never apply, because an earlier policy of their group matches every request that they match. It does not
+//! compare each policy with each other one.
 //!
-//! A condition includes another only if each of its tests includes a test of the other on the same attribute, and a pattern includes
-//! another only if the other begins with the literal text before its first star and ends with the text after its last. So a policy is
-//! filed under one of its tests, each pattern by its literal beginning or end, whichever is rarer in the group, and each network by itself.
-//! A later policy looks up all beginnings and ends of its own patterns, and all networks around its own.
+//! Condition A includes condition B only if each test of A includes a test of B on the same attribute:
+//!
+//! - A pattern of A includes a pattern of B only if the latter begins with the text before A's first star, and ends with the text
+//!   after A's last star.
+//! - A network of A includes a network of B only if it contains it.
+//!
+//! So the index files each policy under the anchors of one of its tests. The anchor of a pattern is its literal beginning or its
+//! literal end, whichever is rarer in the group. The anchor of a network is the network. For a later policy, the index looks up all
+//! beginnings and ends of its patterns, and all networks that contain its networks.
 //!
 //! The index only proposes; [`Condition::includes`](ratewright_core::policy::Condition::includes) decides, so there are
 //! no false reports.
@@ -19,7 +25,7 @@ use super::may_skip;
 
 /// The policies of all groups, in their order.
 #[derive(Default)]
-pub(crate) struct ShadowIndex<'a> {
+pub(crate) struct CoverIndex<'a> {
     groups: HashMap<&'a str, Group>,
     policies: Vec<&'a Policy>,
     /// How often two conditions were compared.
@@ -44,7 +50,7 @@ enum Anchor {
     Within(IpNet),
 }
 
-impl<'a> ShadowIndex<'a> {
+impl<'a> CoverIndex<'a> {
     /// An index for these policies, in which none of them is filed yet.
     pub(crate) fn of(policies: impl Iterator<Item = &'a Policy>) -> Self {
         let mut index = Self::default();
@@ -58,8 +64,8 @@ impl<'a> ShadowIndex<'a> {
         index
     }
 
-    /// The first earlier policy that keeps this one from applying. Files this one for the next.
-    pub(crate) fn first_shadowing(&mut self, later: &'a Policy) -> Option<&'a Policy> {
+    /// The first earlier policy that matches every request that this one matches. Files this one for the next.
+    pub(crate) fn first_covering(&mut self, later: &'a Policy) -> Option<&'a Policy> {
         let n = self.policies.len();
         self.policies.push(later);
         let (name, condition) = member(later)?;
@@ -78,7 +84,7 @@ impl<'a> ShadowIndex<'a> {
 impl Group {
     fn file(&mut self, n: usize, condition: &Condition) {
         let frequency = |anchor: &Anchor| self.frequency.get(anchor).copied().unwrap_or_default();
-        // Of each pattern the rarer anchor, of all tests the one whose most frequent anchor is the rarest.
+        // Each pattern takes its rarer anchor. The test whose most frequent anchor is rarest is filed.
         let rarest = |anchors: Vec<Anchor>| anchors.into_iter().min_by_key(frequency);
         let tests =
             tests(condition).map(|patterns| patterns.into_iter().filter_map(rarest).collect::<Vec<_>>());
@@ -109,7 +115,7 @@ impl Group {
     }
 }
 
-/// A policy's group and condition, if it can shadow or be shadowed.
+/// A policy's group and condition, if it can cover or be covered.
 fn member(policy: &Policy) -> Option<(&str, &Condition)> {
     match policy.selector() {
         Selector::When(condition) => Some((policy.group()?, condition)),
@@ -129,7 +135,7 @@ fn own(name: &AttributeName<&str>, value: &str) -> Vec<Anchor> {
     }
     let is_exact = !value.contains('*');
     let (begin, end) = literals(value);
-    // Two stars may stand for nothing together with the separator beside them.
+    // `**` may match nothing, and then needs no separator: `/a/**` matches `/a`.
     let trim = |c: char| !is_exact && matches!(c, '/' | '.');
     let (begin, end) = (begin.strip_suffix(trim).unwrap_or(begin), end.strip_prefix(trim).unwrap_or(end));
     vec![Anchor::Begins(name.to_string(), begin.to_owned()), Anchor::Ends(name.to_string(), end.to_owned())]
