@@ -83,13 +83,13 @@ pub enum Seen<'a> {
     Failure(Failure),
 }
 
-/// Why there is no response, as far as it matters here.
+/// Whether the server may have processed a request that got no response.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Failure {
     /// The server has certainly not processed the request.
     NotSent,
-    /// It may have.
+    /// The server may have processed it.
     Unknown,
 }
 
@@ -276,7 +276,7 @@ fn share(range: u64, random: f64) -> u64 {
 }
 
 impl<'a> Seen<'a> {
-    /// The headers of a response that nothing is wrong with, as far as retries go.
+    /// The headers of a response that does not call for a retry.
     pub(crate) fn success(self) -> Option<&'a HeaderMap> {
         match self {
             Self::Response(status, headers) => (!is_retryable(status)).then_some(headers),

@@ -17,7 +17,7 @@ impl Failure {
     }
 }
 
-/// The next error inside. An error within an `io::Error` is not among its sources, but in its place.
+/// The next error inside. `io::Error::source` skips the inner error, so it is taken with `get_ref`.
 fn cause<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a (dyn Error + 'static)> {
     let inner = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
     inner.map(|inner| inner as _).or_else(|| error.source())
@@ -40,8 +40,8 @@ fn is_proof(error: &(dyn Error + 'static)) -> bool {
     error.downcast_ref().is_some_and(is_refused) || error.downcast_ref().is_some_and(is_unprocessed)
 }
 
-/// RFC 9113 §8.7: a stream that the server refused, and streams that its graceful GOAWAY leaves out, were not processed. A
-/// stream that such a GOAWAY does not leave out goes on, so it does not end with this error.
+/// RFC 9113 §8.7: a stream that the server refused was not processed, nor were streams above the last id of a graceful GOAWAY.
+/// Streams below it continue and never see this error.
 fn is_unprocessed(error: &h2::Error) -> bool {
     let is_refused = error.is_reset() && error.reason() == Some(h2::Reason::REFUSED_STREAM);
     let is_left_out = error.is_go_away() && error.reason() == Some(h2::Reason::NO_ERROR);

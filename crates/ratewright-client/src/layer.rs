@@ -101,7 +101,8 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        // The clone is not ready yet; the one that is takes this request.
+        // `poll_ready` has made `self.inner` ready, not its clone. So `self.inner` sends this request, and the clone takes
+        // its place.
         let clone = self.inner.clone();
         let inner = std::mem::replace(&mut self.inner, clone);
         Box::pin(send(self.retry.clone(), inner, request))

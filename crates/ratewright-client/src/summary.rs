@@ -54,7 +54,8 @@ pub trait HasRetrySummary {
 impl RetrySummary {
     /// Reads the summary of a response, of an error, or of a `Result` of both.
     ///
-    /// Nothing for an error of the HTTP client itself, which has no place for it; [`Event`](crate::Event)s tell more.
+    /// Returns `None` for an error of the HTTP client itself, which cannot carry a summary. [`Event`](crate::Event)s report those
+    /// calls too.
     ///
     /// ```
     /// use ratewright_client::{Retry, RetrySummary, Why};

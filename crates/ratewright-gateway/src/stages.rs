@@ -3,14 +3,15 @@
 //! ```text
 //!   1  metrics    count by status, duration, requests in flight   metrics.rs, access_log.rs
 //!   2  id         a request id                                    ratewright_http::correlation::given_id
-//!   3  framing    reject ambiguous framing                        framing_guard.rs, headers/framing.rs
-//!   4  identity   reject ambiguous identity                       headers/identity.rs
-//!   5  target     the one path: matched, limited, forwarded       target.rs
+//!   3  framing    reject ambiguous framing: 400                   framing_guard.rs, headers/framing.rs
+//!   4  identity   reject ambiguous identity: 400                  headers/identity.rs
+//!   5  target     one path: matched, limited, forwarded; or 400   target.rs
 //!   6  route      host, path and method; or 400, 404, 405;        routing.rs, route_table.rs
 //!                 preflights of routes with CORS: 204 or 403      cors.rs
-//!   7  permit     requests in flight; or 429, 400, 403            ratewright_tower::InFlight
-//!   8  rates      identify, decide, render; or 429, 400, 403      ratewright_tower::RateLimit
-//!   9  forward    headers, server, connection, bodies; or 502…    forward.rs
+//!   7  permit     requests in flight; or 400, 403, 429            ratewright_tower::InFlight
+//!   8  rates      identify, decide, render; or 400, 403, 429      ratewright_tower::RateLimit
+//!   9  forward    headers, upstream, connection, bodies;          forward.rs
+//!                 or 400, 408, 413, 429, 502, 503, 504            forward_error.rs
 //! ```
 //!
 //! A stage that rejects a request responds with a problem; the inner stages never see the request.

@@ -176,12 +176,16 @@ pub fn origin(
             (None, _) => "missing: clients.user.jwt is not set, so tokens are not read".to_owned(),
             (Some(_), Some(cause)) => format!("token rejected: {cause}"),
             (Some(_), None) if is_known => "the verified token in Authorization".to_owned(),
-            (Some(_), None) if !sources.has_authorization => {
+            (Some(_), None) => {
+                let cause = if sources.has_authorization {
+                    "Authorization has no token, or the token lacks the claim"
+                } else {
+                    "the request has no Authorization header"
+                };
                 let other = rules.user_header.as_ref().filter(|_| *name == AttributeName::User);
                 let other = other.map(|header| format!(", and no header {header} of a trusted proxy"));
-                format!("missing: the request has no Authorization header{}", other.unwrap_or_default())
+                format!("missing: {cause}{}", other.unwrap_or_default())
             }
-            (Some(_), None) => "missing: Authorization has no token, or the token lacks the claim".to_owned(),
         },
         AttributeName::Route if is_known => "the route of the gateway that matches".to_owned(),
         AttributeName::Named(_) if is_known => "from the caller".to_owned(),

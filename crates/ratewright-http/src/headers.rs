@@ -1,7 +1,7 @@
 //! The rate limit headers, rendered and parsed.
 //!
 //! Headers have whole seconds only. Waits are rounded up and remaining units down, so that a client that obeys them is
-//! never denied. This is the only place that rounds.
+//! never denied. JSON responses and Envoy's service round their numbers elsewhere, in the same direction.
 //!
 //! ```text
 //!   X-RateLimit-Limit: 10                 of the tightest limit: what it holds, or its rate as written

@@ -258,7 +258,8 @@ pub fn is_by_token(name: &AttributeName<String>) -> bool {
 
 impl RequestToken {
     /// The authenticated user: from the token, or from the header in which a trusted proxy names the user. A valid token
-    /// without the claim is unreadable. `by_header` is the header's values if the peer is trusted; true if they count.
+    /// without the claim is unreadable. `by_header` returns the header's values if the peer is trusted. The result is true
+    /// if the user comes from the header.
     pub fn user<'a>(
         &self,
         rules: &IdentityRules,

@@ -16,17 +16,19 @@
 //!
 //! Without the feature `identify`, the crate contains [`headers`] only, for clients.
 //!
-//! **Invariant:** no other crate derives a status code or a rate limit header from a decision.
+//! **Invariant:** no other crate derives the status code or the rate limit headers of an HTTP response from a decision. Other formats
+//! have code of their own: Envoy's statuses and headers in `ratewright-rls`, JSON members in `ratewright-server`. They round in the
+//! same direction.
 
 #[cfg(feature = "identify")]
 pub mod address;
 #[cfg(feature = "identify")]
 pub mod correlation;
 #[cfg(feature = "identify")]
+mod dialect;
+#[cfg(feature = "identify")]
 pub mod explain;
 pub mod headers;
-#[cfg(feature = "identify")]
-mod http_settings;
 #[cfg(feature = "identify")]
 pub mod identify;
 #[cfg(feature = "identify")]
@@ -49,7 +51,7 @@ pub use headers::{HeaderStyle, RateLimitHeaders};
 #[cfg(feature = "identify")]
 pub use {
     correlation::CorrelationId,
-    http_settings::{Dialect, SharedDialect},
+    dialect::{Dialect, SharedDialect},
     identify::{Facts, IdentityRules, identify},
     problem::{Problem, ProblemContext},
     request_context::RequestContext,

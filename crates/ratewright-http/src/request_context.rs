@@ -9,7 +9,7 @@ use http::{HeaderMap, Version};
 use ratewright_core::{Decision, Verdict};
 
 use crate::address::{self, Proxies};
-use crate::http_settings::Dialect;
+use crate::dialect::Dialect;
 use crate::identify::RequestToken;
 use crate::jwt::TokenError;
 

@@ -14,6 +14,12 @@
 //! | `GET /api/v1/admin/policies` | the policies in words |
 //! | `GET /api/v1/admin/policy-file` | the policies as they are written in the file in force |
 //! | `POST /api/v1/admin/simulate` | replays a log or recent decisions through other policies |
+//! | `GET`, `DELETE /api/v1/admin/key?policy=&key=` | shows the buckets of a key, or resets them |
+//! | `POST /api/v1/admin/reset` | resets a key that the body names |
+//! | `GET`, `POST /api/v1/admin/client` | the buckets of a client under all policies |
+//! | `POST /api/v1/explain` | why a request is limited or not |
+//!
+//! The last four need the limiter, so [`rest::key_router`](crate::rest::key_router) has their routes.
 //!
 //! Health checks and the files of the page are [`open`] to all callers: probes have no token, and the page contains no
 //! data. The others are [`guarded`], as are unknown paths; the program adds access control to those, then merges both.

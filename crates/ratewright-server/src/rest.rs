@@ -5,10 +5,10 @@
 //! | `GET` or `POST /api/v1/rate-limit/check?algorithm=&key=&permits=` | spends units | 200 or 429 |
 //! | `GET /api/v1/rate-limit/remaining?algorithm=&key=` | shows a bucket | 200 |
 //! | `DELETE /api/v1/rate-limit/reset?algorithm=&key=` | resets a bucket | 200 |
-//! | `POST /api/v1/decide` | decides under the policy file | 200, 429, or 403 |
+//! | `POST /api/v1/decide` | decides under the policy file | 200, 400, 403 or 429 |
 //! | `POST /api/v1/decide/batch` | decides up to 1,000 queries | 200 |
 //! | `POST /api/v1/explain` | says why a request is limited or not, and spends nothing | 200 |
-//! | any method `/api/v1/authorize` | decides for a proxy, in `authorize.rs` | 200, 429, or 403 |
+//! | any method `/api/v1/authorize` | decides for a proxy, in `authorize.rs` | 200, 400, 403 or 429 |
 //! | `POST /api/v1/refund` | refunds what a decision charged | 200 |
 //! | `GET /openapi.json` | describes this API | 200 |
 //!

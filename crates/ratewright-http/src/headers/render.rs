@@ -105,7 +105,7 @@ impl WrittenHeaders {
             }
             begin = end;
         }
-        // A place that is taken has got its value.
+        // `None` after the response's value was moved in.
         let (mut free_type, mut free_length) = (values.next(), values.next());
         for (name, value) in plain {
             let free = if name == Some(CONTENT_TYPE) { &mut free_type } else { &mut free_length };

@@ -1,11 +1,9 @@
 //! The OpenAPI 3.1 description of the REST API: `openapi.json`, which `/openapi.json` serves unchanged.
 //!
-//! Bodies are described by the types that are parsed and rendered; the calls are listed here. This file and
-//! `schemars` are compiled for tests only. A test compares the file with
-//! the types, the calls and the version; `UPDATE_EXPECT=1 cargo test -p ratewright-server openapi` writes it.
-//!
-//! The file is indented by one space: a change shows in a diff line by line, and the response has 1.44 times the
-//! bytes of compact JSON. Two spaces would make it 1.79 times.
+//! Bodies are described by the types that are parsed and rendered; the calls are listed here. This module and
+//! `schemars` are compiled for tests only. A test compares the file with the types, the calls and the version;
+//! `UPDATE_EXPECT=1 cargo test -p ratewright-server openapi` writes it. It is indented, so that a diff shows a change
+//! line by line, but by one space only, because the response grows with it.
 
 use std::borrow::Cow;
 

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::num::NonZeroU32;
 
+use ratewright_core::quota::{Algorithm, Leak, Refill, WindowStart};
 use ratewright_http::Problem;
 
 use crate::url::{bad, decode, once, pairs, quoted, unknown};
@@ -10,7 +11,7 @@ use crate::url::{bad, decode, once, pairs, quoted, unknown};
 /// The longest key, in bytes after decoding.
 pub(super) const KEY_MAX: usize = 1_024;
 
-/// An algorithm, with its name in this API, in the order of the core.
+/// An algorithm, with its name in this API.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) enum ApiAlgorithm {
     #[default]
@@ -50,7 +51,7 @@ pub(super) struct Params<'a> {
 }
 
 impl ApiAlgorithm {
-    pub(super) const ALL: [Self; 5] = [
+    pub(super) const ALL: [Self; Algorithm::NAMES.len()] = [
         Self::TokenBucket,
         Self::LeakyBucket,
         Self::SlidingWindow,
@@ -71,17 +72,24 @@ impl ApiAlgorithm {
 
     /// The policy behind ad hoc keys of this algorithm: it has the algorithm's name in the core.
     fn policy(self) -> &'static str {
-        ratewright_core::quota::Algorithm::NAMES[self as usize]
+        let algorithm = match self {
+            Self::TokenBucket => Algorithm::TokenBucket(Refill::Smooth),
+            Self::LeakyBucket => Algorithm::LeakyBucket(Leak::Meter),
+            Self::SlidingWindow => Algorithm::SlidingWindow,
+            Self::SlidingWindowCounter => Algorithm::SlidingWindowCounter,
+            Self::FixedWindow => Algorithm::FixedWindow(WindowStart::Epoch),
+        };
+        algorithm.name()
     }
 
     /// This API's name of an algorithm.
-    pub(super) fn of(algorithm: ratewright_core::quota::Algorithm) -> Self {
+    pub(super) fn of(algorithm: Algorithm) -> Self {
         match algorithm {
-            ratewright_core::quota::Algorithm::TokenBucket(_) => Self::TokenBucket,
-            ratewright_core::quota::Algorithm::LeakyBucket(_) => Self::LeakyBucket,
-            ratewright_core::quota::Algorithm::SlidingWindow => Self::SlidingWindow,
-            ratewright_core::quota::Algorithm::SlidingWindowCounter => Self::SlidingWindowCounter,
-            ratewright_core::quota::Algorithm::FixedWindow(_) => Self::FixedWindow,
+            Algorithm::TokenBucket(_) => Self::TokenBucket,
+            Algorithm::LeakyBucket(_) => Self::LeakyBucket,
+            Algorithm::SlidingWindow => Self::SlidingWindow,
+            Algorithm::SlidingWindowCounter => Self::SlidingWindowCounter,
+            Algorithm::FixedWindow(_) => Self::FixedWindow,
         }
     }
 
@@ -229,7 +237,7 @@ mod tests {
     fn the_names_are_those_of_the_core_in_capitals() {
         for algorithm in ApiAlgorithm::ALL {
             assert_eq!(algorithm.policy(), algorithm.name().to_lowercase());
-            let model = ratewright_core::quota::Algorithm::named(algorithm.policy()).unwrap();
+            let model = Algorithm::named(algorithm.policy()).unwrap();
             assert_eq!(ApiAlgorithm::of(model), algorithm);
         }
     }

@@ -10,15 +10,17 @@ use ratewright_core::quota::Algorithm;
 use ratewright_core::{Micros, Verdict};
 use ratewright_telemetry::{Histogram, Reading};
 
+const N_ALGORITHMS: usize = Algorithm::NAMES.len();
+
 /// The algorithms, as the API writes them, in the order of the core.
-const ALGORITHMS: [&str; 5] =
+const ALGORITHMS: [&str; N_ALGORITHMS] =
     ["TOKEN_BUCKET", "LEAKY_BUCKET", "SLIDING_WINDOW", "SLIDING_WINDOW_COUNTER", "FIXED_WINDOW"];
 
 /// Durations of decisions.
 #[derive(Debug, Default)]
 pub struct Checks {
-    allowed: [Histogram; 5],
-    denied: [Histogram; 5],
+    allowed: [Histogram; N_ALGORITHMS],
+    denied: [Histogram; N_ALGORITHMS],
 }
 
 /// The decisions of one algorithm with one verdict.
@@ -48,7 +50,7 @@ impl Checks {
         })
     }
 
-    fn of(&self, verdict: Verdict) -> &[Histogram; 5] {
+    fn of(&self, verdict: Verdict) -> &[Histogram; N_ALGORITHMS] {
         match verdict {
             Verdict::Allow => &self.allowed,
             Verdict::Deny => &self.denied,

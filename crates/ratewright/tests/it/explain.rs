@@ -213,6 +213,16 @@ policies: [{ name: per-user, by: user, quota: { rate: 3/h } }]
             user = []: missing: no header x-user-id of a trusted proxy
         "#]],
     );
+    check_origins(
+        &ratewright,
+        r#"{"ip": "10.0.0.1", "path": "/", "headers": {"x-user-id": "anna"}}"#,
+        expect![[r#"
+            ip = ["10.0.0.1"]: from the caller
+            method = []: missing
+            path = ["/"]: the request
+            user = []: missing: the header x-user-id counts only with peer, if the peer is a trusted proxy
+        "#]],
+    );
     let decide = |peer: &str| {
         let body = json!({"attributes": {"peer": peer, "headers": {"X-User-Id": "anna"}}, "cost": 2});
         ratewright.post("/api/v1/decide", &[], &body.to_string()).status

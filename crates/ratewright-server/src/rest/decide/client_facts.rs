@@ -274,6 +274,14 @@ impl ClientFacts<'_> {
                 }
             },
             AttributeName::User if self.user.is_some() => "from the caller".to_owned(),
+            AttributeName::User
+                if facts.value(*name).is_none()
+                    && self.peer.is_none()
+                    && let Some(header) = &rules.user_header
+                    && self.header(header.as_str()).next().is_some() =>
+            {
+                format!("missing: the header {header} counts only with peer, if the peer is a trusted proxy")
+            }
             AttributeName::Claim(claim) if self.claims.of(claim).next().is_some() => {
                 "from the caller".to_owned()
             }
