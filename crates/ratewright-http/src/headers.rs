@@ -21,6 +21,7 @@
 //!   than `r` can be spent.
 //! - A policy in shadow mode is never shown.
 
+mod constant_values;
 mod parse;
 mod render;
 mod shown_limit;

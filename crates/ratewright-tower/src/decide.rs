@@ -74,13 +74,14 @@ pub(crate) fn now_or_never<F: Future>(future: F) -> Option<F::Output> {
 
 impl<S: Store<Error = Infallible>, O: Observe> Decider<S, O> {
     /// Identifies the client and decides. Stores what it finds in `known`; if `known` is empty, the peer comes from the
-    /// request's extensions or from the reader. `keep` extracts what must outlive the query.
+    /// request's extensions or from the reader. `finish` makes of the decision what must outlive the query: a decision is
+    /// large, so most callers keep less of it.
     pub(crate) async fn decide<K>(
         &self,
         request: &Parts,
         known: &mut Option<RequestContext>,
-        keep: impl FnOnce(&Query<'_>, &Decision) -> K,
-    ) -> Result<RequestDecision<K>, Problem> {
+        finish: impl FnOnce(&Query<'_>, Decision, RenderContext) -> K,
+    ) -> Result<K, Problem> {
         let reader = &self.reader;
         if known.is_none() {
             let before = request.extensions.get::<RequestContext>().cloned();
@@ -140,11 +141,10 @@ impl<S: Store<Error = Infallible>, O: Observe> Decider<S, O> {
         if let Some(report) = &known.report {
             self.report(report, request, known, &facts, (&query, &decision));
         }
-        let kept = keep(&query, &decision);
         // Cheaper than a lookup.
         let is_cross_origin = request.headers.keys().any(|name| *name == ORIGIN);
         let rendering = RenderContext { now, generated_id, style, is_cross_origin };
-        Ok(RequestDecision { decision, kept, rendering })
+        Ok(finish(&query, decision, rendering))
     }
 
     /// True if no policy, observer or report needs more of the request than the client's address.
@@ -250,9 +250,15 @@ impl<K> RequestDecision<K> {
 
     /// The rate limit headers of the response.
     pub(crate) fn headers(&self) -> ResponseHeaders {
-        let RenderContext { now, style, is_cross_origin, .. } = self.rendering;
-        let written = RateLimitHeaders::of(&self.decision, now).map(|headers| headers.write(style));
-        ResponseHeaders { written, is_cross_origin }
+        self.rendering.headers(&self.decision)
+    }
+}
+
+impl RenderContext {
+    /// The rate limit headers of the response.
+    pub(crate) fn headers(&self, decision: &Decision) -> ResponseHeaders {
+        let written = RateLimitHeaders::of(decision, self.now).map(|headers| headers.write(self.style));
+        ResponseHeaders { written, is_cross_origin: self.is_cross_origin }
     }
 }
 

@@ -20,7 +20,7 @@ use http::request::Parts;
 use http::{Request, Response};
 use pin_project_lite::pin_project;
 use ratewright_core::decision::Observe;
-use ratewright_core::{Decision, Micros, Store};
+use ratewright_core::{Decision, Micros, Query, Store, Verdict};
 use ratewright_http::{Problem, RequestContext};
 use tokio::runtime::Handle;
 use tokio::time::{Sleep, sleep};
@@ -31,7 +31,15 @@ use crate::decide::{Decider, RenderContext, RequestDecision, ResponseHeaders, no
 use crate::refund_guard::{OwnedQuery, RefundGuard, refund_uncounted};
 
 /// The decision on a request, with its query if the charge may be refunded.
-pub(crate) type RateDecision = RequestDecision<Option<OwnedQuery>>;
+type RateDecision = RequestDecision<Option<OwnedQuery>>;
+
+/// What is left of a decision.
+pub(crate) enum Decided {
+    /// The request proceeds now, and its charge is kept, whatever the service responds: only headers and the extension.
+    Charged { headers: ResponseHeaders, decision: Option<Arc<Decision>> },
+    /// The request is denied, or must wait, or its charge may be refunded.
+    Open(Box<RateDecision>),
+}
 
 type Boxed<V> = Pin<Box<dyn Future<Output = V> + Send>>;
 
@@ -61,7 +69,7 @@ pin_project! {
     {
         // Waits for the store.
         Deciding {
-            deciding: Boxed<(Parts, Result<RateDecision, Problem>)>,
+            deciding: Boxed<(Parts, Result<Decided, Problem>)>,
             ready: Option<(T, B)>,
             decider: Arc<Decider<S, O>>,
         },
@@ -87,10 +95,10 @@ struct Queued<T, B, S: Store<Error = Infallible> + 'static, O: Observe + 'static
 
 /// What is left to do with the response.
 enum Settled<S, O> {
-    /// Only headers and the extension: the charge is kept, whatever the service responds.
+    /// Only headers and the extension: the charge is kept.
     Charged { headers: ResponseHeaders, decision: Option<Arc<Decision>> },
     /// The charge may be refunded.
-    Open(Box<(RateDecision, Arc<Decider<S, O>>)>),
+    Open { decided: Box<RateDecision>, decider: Arc<Decider<S, O>> },
 }
 
 impl<T, B, S, O> RateLimitFuture<T, B, S, O>
@@ -109,16 +117,17 @@ where
     ) -> Self {
         let shared = Arc::clone(&decider);
         let deciding = Box::pin(async move {
-            let decided = shared.decide(&parts, &mut known, OwnedQuery::if_needed).await;
+            let decided = shared.decide(&parts, &mut known, shared.finish()).await;
             (parts, decided)
         });
         Self { stage: Stage::Deciding { deciding, ready: Some((ready, body)), decider } }
     }
 
     /// A request with a decision. `inner` is ready.
+    #[inline(always)]
     pub(crate) fn decided(
         decider: &Arc<Decider<S, O>>,
-        decided: Result<RateDecision, Problem>,
+        decided: Result<Decided, Problem>,
         inner: &mut T,
         parts: Parts,
         body: B,
@@ -128,9 +137,10 @@ where
 }
 
 /// The stage after the decision.
+#[inline(always)]
 fn after_decision<T, B, S, O>(
     decider: &Arc<Decider<S, O>>,
-    decided: Result<RateDecision, Problem>,
+    decided: Result<Decided, Problem>,
     inner: &mut T,
     parts: Parts,
     body: B,
@@ -140,40 +150,68 @@ where
     S: Store<Error = Infallible> + 'static,
     O: Observe + 'static,
 {
-    let mut decided = match decided {
-        Ok(decided) if decided.is_denied() => {
-            return Stage::Rejected { response: Some(Box::new(decider.deny(&parts, &decided))) };
+    match decided {
+        Ok(Decided::Charged { headers, decision }) => {
+            let response = inner.call(Request::from_parts(parts, body));
+            Stage::Calling { response, settled: Some(Settled::Charged { headers, decision }) }
         }
-        Ok(decided) => decided,
-        Err(problem) => return Stage::Rejected { response: Some(Box::new(decider.reject(&parts, problem))) },
-    };
+        Ok(Decided::Open(decided)) if decided.is_denied() => {
+            Stage::Rejected { response: Some(Box::new(decider.deny(&parts, &decided))) }
+        }
+        Ok(Decided::Open(decided)) => stage_of_open(decider, decided, inner, Request::from_parts(parts, body)),
+        Err(problem) => Stage::Rejected { response: Some(Box::new(decider.reject(&parts, problem))) },
+    }
+}
+
+/// The stage of an allowed request that must wait, or whose charge may be refunded.
+fn stage_of_open<T, B, S, O>(
+    decider: &Arc<Decider<S, O>>,
+    mut decided: Box<RateDecision>,
+    inner: &mut T,
+    mut request: Request<B>,
+) -> Stage<T, T::Future, T::Response, B, S, O>
+where
+    T: Service<Request<B>> + Clone,
+    S: Store<Error = Infallible> + 'static,
+    O: Observe + 'static,
+{
     let wait = decided.decision.wait();
-    let mut request = Request::from_parts(parts, body);
     if let (Some(query), Some(open)) = (&decided.kept, decided.decision.open_charges()) {
         let meter = BodyMeter::new(Arc::clone(&decider.limiter), query.clone(), open);
         request.extensions_mut().insert(meter);
     }
-    match decided.kept {
-        Some(query) if !wait.is_zero() => {
-            let guard = RefundGuard::new(Arc::clone(&decider.limiter), query, decided.decision.kept());
+    decided.decision = decided.decision.kept();
+    let decider = Arc::clone(decider);
+    match decided.kept.take_if(|_| !wait.is_zero()) {
+        Some(query) => {
+            let RequestDecision { decision, rendering, .. } = *decided;
+            let guard = RefundGuard::new(Arc::clone(&decider.limiter), query, decision);
             let inner = std::mem::replace(inner, inner.clone());
-            let decider = Arc::clone(decider);
-            let queued = Queued { guard, decider, rendering: decided.rendering, inner, request };
+            let queued = Queued { guard, decider, rendering, inner, request };
             Stage::Waiting {
                 sleep: Box::pin(sleep(whole_milliseconds(wait))),
                 waiting: Some(Box::new(queued)),
             }
         }
-        Some(_) => {
-            decided.decision = decided.decision.kept();
-            let settled = Settled::Open(Box::new((decided, Arc::clone(decider))));
+        None => {
+            let settled = Settled::Open { decided, decider };
             Stage::Calling { response: inner.call(request), settled: Some(settled) }
         }
-        None => {
-            let headers = decided.headers();
-            let decision = decider.reader.keeps_decisions.then(|| Arc::new(decided.decision.kept()));
-            let settled = Settled::Charged { headers, decision };
-            Stage::Calling { response: inner.call(request), settled: Some(settled) }
+    }
+}
+
+impl<S, O> Decider<S, O> {
+    /// What `decide` does with a decision: it renders the headers at once unless something is left to do.
+    pub(crate) fn finish(&self) -> impl FnOnce(&Query<'_>, Decision, RenderContext) -> Decided + use<S, O> {
+        let keeps_decisions = self.reader.keeps_decisions;
+        move |query, decision, rendering| {
+            let kept = OwnedQuery::if_needed(query, &decision);
+            if decision.verdict() == Verdict::Deny || kept.is_some() {
+                return Decided::Open(Box::new(RequestDecision { decision, kept, rendering }));
+            }
+            let headers = rendering.headers(&decision);
+            let decision = keeps_decisions.then(|| Arc::new(decision.kept()));
+            Decided::Charged { headers, decision }
         }
     }
 }
@@ -208,7 +246,7 @@ where
                         *waiting.take().expect(ONCE);
                     let settled = guard.disarm().map(|(query, decision)| {
                         let decided = RequestDecision { decision, kept: Some(query), rendering };
-                        Settled::Open(Box::new((decided, decider)))
+                        Settled::Open { decided: Box::new(decided), decider }
                     });
                     Stage::Calling { response: inner.call(request), settled }
                 }
@@ -218,10 +256,10 @@ where
                         Settled::Charged { headers, decision } => {
                             return Poll::Ready(Ok(with_headers(response, headers, decision)));
                         }
-                        Settled::Open(decided) => *decided,
+                        Settled::Open { decided, decider } => (decided, decider),
                     };
                     let keeps_decision = decider.reader.keeps_decisions;
-                    match refund_uncounted_charges(&decider, decided, response.status().as_u16()) {
+                    match refund_uncounted_charges(&decider, *decided, response.status().as_u16()) {
                         Ok(decided) => {
                             return Poll::Ready(Ok(with_decision(response, decided, keeps_decision)));
                         }

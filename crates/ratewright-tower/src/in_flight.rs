@@ -14,7 +14,7 @@ use ratewright_core::decision::{Observe, Unobserved};
 use tower_layer::Layer;
 use tower_service::Service;
 
-use crate::decide::{Decider, now_or_never};
+use crate::decide::{Decider, RequestDecision, now_or_never};
 use crate::permit_body::PermitBody;
 use crate::permit_limiter::PermitLimiter;
 use crate::permits::{Permit, Permits};
@@ -102,8 +102,9 @@ where
         let permits = &self.permits;
         let dialect = self.decider.reader.dialect.load_full();
         let mut known = None;
-        let deciding =
-            self.decider.decide(&parts, &mut known, |query, decision| permits.permit(query, decision));
+        let deciding = self.decider.decide(&parts, &mut known, |query, decision, rendering| {
+            RequestDecision { kept: permits.permit(query, &decision), decision, rendering }
+        });
         let decided = now_or_never(deciding).expect("permits never wait");
         if let Some(mut known) = known {
             known.dialect.get_or_insert(dialect);

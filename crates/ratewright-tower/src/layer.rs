@@ -15,7 +15,6 @@ use tower_service::Service;
 
 use crate::decide::{Decider, now_or_never};
 use crate::future::RateLimitFuture;
-use crate::refund_guard::OwnedQuery;
 use crate::request_reader::RequestReader;
 
 /// Puts a rate limiter in front of services.
@@ -108,7 +107,7 @@ where
 {
     let (parts, body) = request.into_parts();
     if decider.limiter.never_waits()
-        && let Some(decided) = now_or_never(decider.decide(&parts, &mut known, OwnedQuery::if_needed))
+        && let Some(decided) = now_or_never(decider.decide(&parts, &mut known, decider.finish()))
     {
         return RateLimitFuture::decided(decider, decided, inner, parts, body);
     }

@@ -1,4 +1,7 @@
-//! Renders the headers. All values of a response share one buffer.
+//! Renders the headers.
+//!
+//! What depends on the limit only, `X-RateLimit-Limit` and `RateLimit-Policy`, comes from `constant_values.rs`. The other
+//! values of a response share one buffer.
 //!
 //! Rendering never loosens what the upstream has set: lists are appended to, and of two `X-RateLimit-` families the
 //! tighter stays.
@@ -13,22 +16,17 @@ use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 
+use super::constant_values::{limit_value, policy_value};
 use super::{
     HeaderStyle, LIMIT, LimitMeaning, POLICY, RateLimitHeaders, ShownLimit, X_LIMIT, X_REMAINING, X_RESET,
 };
 
-/// The names, in the order of the values.
-static NAMES: [HeaderName; 6] = [X_LIMIT, X_REMAINING, X_RESET, POLICY, LIMIT, header::RETRY_AFTER];
-
-/// How many of the names are `X-RateLimit-`.
-const N_X: usize = 3;
-
-/// How many of the names a response to an allowed request has.
-const N_ALLOWED: usize = 5;
+/// The names in a response to an allowed request, in the order of the values.
+static NAMES: [HeaderName; 5] = [X_LIMIT, X_REMAINING, X_RESET, POLICY, LIMIT];
 
 /// A map with our names and those of most responses, to be copied. `None` if it iterates in another order than it was filled.
 static TEMPLATE: LazyLock<Option<HeaderMap>> = LazyLock::new(|| {
-    let names = NAMES[..N_ALLOWED].iter().chain(&[CONTENT_TYPE, CONTENT_LENGTH]);
+    let names = NAMES.iter().chain(&[CONTENT_TYPE, CONTENT_LENGTH]);
     let headers: HeaderMap = names.clone().map(|name| (name.clone(), HeaderValue::from_static(""))).collect();
     headers.keys().eq(names).then_some(headers)
 });
@@ -36,56 +34,59 @@ static TEMPLATE: LazyLock<Option<HeaderMap>> = LazyLock::new(|| {
 /// The headers of a response, written before there is a response: they are small, and do not keep the decision.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct WrittenHeaders {
+    /// `X-RateLimit-Limit`, if that family is sent.
+    limit: Option<HeaderValue>,
+    /// `RateLimit-Policy`, if that family is sent.
+    policy: Option<HeaderValue>,
+    /// The other values, one after the other.
     bytes: Vec<u8>,
-    /// Where the value of each header ends. One that begins where it ends is not sent.
-    ends: [u32; NAMES.len()],
+    /// Where they end: `X-RateLimit-Remaining`, `-Reset`, `RateLimit`, `Retry-After`. One that begins where it ends is not sent.
+    ends: [u32; 4],
     remaining: u32,
 }
 
 pub(super) fn write(rate_limit: &RateLimitHeaders<'_>, style: HeaderStyle) -> WrittenHeaders {
     let RateLimitHeaders { tightest, shown, reset_at, retry_after, .. } = rate_limit;
     let mut bytes = with_room_for(shown);
-    let mut ends = [0; NAMES.len()];
-    let mut end = |n: usize, bytes: &Vec<u8>| ends[n] = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+    let mut ends = [0; 4];
+    let end = |bytes: &Vec<u8>| u32::try_from(bytes.len()).unwrap_or(u32::MAX);
     if style.x_ratelimit {
-        let limit = match style.limit {
-            LimitMeaning::Capacity => tightest.capacity,
-            LimitMeaning::Rate => tightest.units,
-        };
-        for (n, value) in [limit.into(), tightest.remaining.into(), *reset_at].into_iter().enumerate() {
-            number(&mut bytes, value);
-            end(n, &bytes);
-        }
+        number(&mut bytes, tightest.remaining.into());
+        ends[0] = end(&bytes);
+        number(&mut bytes, *reset_at);
     }
+    ends[1] = end(&bytes);
     if style.ietf {
-        list(&mut bytes, shown, |bytes, shown| {
-            parameter(bytes, b";q=", shown.capacity.into());
-            parameter(bytes, b";w=", shown.refill_within);
-        });
-        end(3, &bytes);
         list(&mut bytes, shown, |bytes, shown| {
             parameter(bytes, b";r=", shown.remaining.into());
             if let Some(seconds) = shown.more_after {
                 parameter(bytes, b";t=", seconds);
             }
         });
-        end(4, &bytes);
     }
+    ends[2] = end(&bytes);
     if let Some(seconds) = retry_after
         && style.retry_after
     {
         number(&mut bytes, (*seconds).max(1));
-        end(5, &bytes);
     }
-    WrittenHeaders { bytes, ends, remaining: tightest.remaining }
+    ends[3] = end(&bytes);
+    let limit = match style.limit {
+        LimitMeaning::Capacity => tightest.capacity,
+        LimitMeaning::Rate => tightest.units,
+    };
+    let limit = style.x_ratelimit.then(|| limit_value(limit)).flatten();
+    let policy = style.ietf.then(|| policy_value(shown)).flatten();
+    WrittenHeaders { limit, policy, bytes, ends, remaining: tightest.remaining }
 }
 
 impl WrittenHeaders {
     /// Adds the headers to a response.
     pub fn put_into(self, headers: &mut HeaderMap) {
-        let is_allowed = self.ends[N_ALLOWED] == 0 && self.ends[..N_ALLOWED].iter().all(|end| *end > 0);
+        let is_allowed = self.ends[2] == self.ends[3];
+        let has_both = self.limit.is_some() && self.policy.is_some();
         match &*TEMPLATE {
-            Some(template) if is_allowed && is_plain(headers) => {
+            Some(template) if is_allowed && has_both && is_plain(headers) => {
                 *headers = self.merged_with(std::mem::take(headers), template.clone());
             }
             _ => self.add_to(headers),
@@ -93,24 +94,26 @@ impl WrittenHeaders {
     }
 
     /// The headers of a plain response, and all of these but `Retry-After`.
-    fn merged_with(self, plain: HeaderMap, mut merged: HeaderMap) -> HeaderMap {
-        let Self { bytes, ends, .. } = self;
-        let bytes = Bytes::from(bytes);
-        let mut values = merged.values_mut();
-        let mut begin = 0;
-        for (end, value) in ends[..N_ALLOWED].iter().map(|end| *end as usize).zip(values.by_ref()) {
-            // Always valid, as in `add_to`.
-            if let Ok(written) = HeaderValue::from_maybe_shared(bytes.slice(begin..end)) {
-                *value = written;
-            }
-            begin = end;
-        }
-        // `None` after the response's value was moved in.
-        let (mut free_type, mut free_length) = (values.next(), values.next());
-        for (name, value) in plain {
-            let free = if name == Some(CONTENT_TYPE) { &mut free_type } else { &mut free_length };
-            if let Some(place) = free.take() {
+    fn merged_with(self, mut plain: HeaderMap, mut merged: HeaderMap) -> HeaderMap {
+        let Self { limit, policy, bytes, ends, .. } = self;
+        let mut values = Values { rest: Bytes::from(bytes), begin: 0 };
+        let mut places = merged.values_mut();
+        let mut put = |value: Option<HeaderValue>| {
+            if let (Some(place), Some(value)) = (places.next(), value) {
                 *place = value;
+            }
+        };
+        put(limit);
+        put(values.until(ends[0]));
+        put(values.until(ends[1]));
+        put(policy);
+        put(values.until(ends[2]));
+        // `None` after the response's value was moved in.
+        let (mut free_type, mut free_length) = (places.next(), places.next());
+        for (name, value) in &mut plain {
+            let free = if *name == CONTENT_TYPE { &mut free_type } else { &mut free_length };
+            if let Some(place) = free.take() {
+                std::mem::swap(place, value);
             }
         }
         let (lacks_type, lacks_length) = (free_type.is_some(), free_length.is_some());
@@ -124,25 +127,41 @@ impl WrittenHeaders {
     }
 
     fn add_to(self, headers: &mut HeaderMap) {
-        let Self { bytes, ends, remaining } = self;
-        let bytes = Bytes::from(bytes);
-        headers.reserve(ends.iter().filter(|end| **end > 0).count());
-        let skipped = if ends[0] > 0 && says_less(headers, remaining) { N_X } else { 0 };
-        let mut begin = 0;
-        for (n, (name, end)) in NAMES.iter().zip(ends.map(|end| end as usize)).enumerate() {
-            // Names consist of a-z 0-9 . _ - only, so the value is always valid.
-            if begin < end
-                && n >= skipped
-                && let Ok(value) = HeaderValue::from_maybe_shared(bytes.slice(begin..end))
-            {
-                if name == POLICY || name == LIMIT {
-                    headers.append(name, value);
-                } else {
-                    headers.insert(name, value);
-                }
-            }
-            begin = begin.max(end);
+        let is_looser = self.limit.is_some() && says_less(headers, self.remaining);
+        let Self { limit, policy, bytes, ends, .. } = self;
+        // No more than needed: a map with room for seven is twice as large as one for six.
+        let (n_x, n_ietf) = (if limit.is_some() { 3 } else { 0 }, if policy.is_some() { 2 } else { 0 });
+        headers.reserve(n_x + n_ietf + usize::from(ends[2] < ends[3]));
+        let mut values = Values { rest: Bytes::from(bytes), begin: 0 };
+        let x_family = (limit, values.until(ends[0]), values.until(ends[1]));
+        if let ((Some(limit), Some(remaining), Some(reset)), false) = (x_family, is_looser) {
+            headers.insert(X_LIMIT, limit);
+            headers.insert(X_REMAINING, remaining);
+            headers.insert(X_RESET, reset);
         }
+        if let (Some(policy), Some(limit)) = (policy, values.until(ends[2])) {
+            headers.append(POLICY, policy);
+            headers.append(LIMIT, limit);
+        }
+        if let Some(retry_after) = values.until(ends[3]) {
+            headers.insert(header::RETRY_AFTER, retry_after);
+        }
+    }
+}
+
+/// The values that share a buffer.
+struct Values {
+    rest: Bytes,
+    begin: u32,
+}
+
+impl Values {
+    /// The next value, which ends here. `None` if it is empty.
+    fn until(&mut self, end: u32) -> Option<HeaderValue> {
+        let length = (end - self.begin) as usize;
+        self.begin = end;
+        // Names consist of a-z 0-9 . _ - only, so the value is always valid.
+        (length > 0).then(|| HeaderValue::from_maybe_shared(self.rest.split_to(length)).ok()).flatten()
     }
 }
 
@@ -155,19 +174,8 @@ fn is_plain(headers: &HeaderMap) -> bool {
 
 fn with_room_for(shown: &[ShownLimit<'_>]) -> Vec<u8> {
     let name = |shown: &ShownLimit<'_>| shown.policy.len() + shown.quota.map_or(0, str::len);
-    let room: usize = shown.iter().map(|shown| 2 * (name(shown) + 32)).sum();
-    Vec::with_capacity(48 + room)
-}
-
-/// Writes a list with one item for each limit.
-fn list(bytes: &mut Vec<u8>, shown: &[ShownLimit<'_>], parameters: impl Fn(&mut Vec<u8>, &ShownLimit<'_>)) {
-    for (n, shown) in shown.iter().enumerate() {
-        if n > 0 {
-            bytes.extend_from_slice(b", ");
-        }
-        item(bytes, shown);
-        parameters(bytes, shown);
-    }
+    let room: usize = shown.iter().map(|shown| name(shown) + 32).sum();
+    Vec::with_capacity(32 + room)
 }
 
 /// True if the response already says that less remains: the upstream has a tighter limit.
@@ -178,6 +186,21 @@ fn says_less(headers: &HeaderMap, remaining: u32) -> bool {
     }
     let said = headers.get(X_REMAINING).and_then(|said| said.to_str().ok());
     said.and_then(|text| text.trim().parse::<u64>().ok()).is_some_and(|left| left < remaining.into())
+}
+
+/// Writes a list with one item for each limit.
+pub(super) fn list(
+    bytes: &mut Vec<u8>,
+    shown: &[ShownLimit<'_>],
+    parameters: impl Fn(&mut Vec<u8>, &ShownLimit<'_>),
+) {
+    for (n, shown) in shown.iter().enumerate() {
+        if n > 0 {
+            bytes.extend_from_slice(b", ");
+        }
+        item(bytes, shown);
+        parameters(bytes, shown);
+    }
 }
 
 /// A limit's name as a structured field string. No character in it needs an escape.
@@ -191,11 +214,11 @@ fn item(bytes: &mut Vec<u8>, shown: &ShownLimit<'_>) {
     bytes.push(b'"');
 }
 
-fn parameter(bytes: &mut Vec<u8>, name: &[u8; 3], value: u64) {
+pub(super) fn parameter(bytes: &mut Vec<u8>, name: &[u8; 3], value: u64) {
     bytes.extend_from_slice(name);
     number(bytes, value);
 }
 
-fn number(bytes: &mut Vec<u8>, value: u64) {
+pub(super) fn number(bytes: &mut Vec<u8>, value: u64) {
     bytes.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
 }

@@ -344,6 +344,41 @@ proptest! {
         prop_assert_eq!(RateLimitHeaders::parse(&headers), expected);
     }
 
+    /// A thread keeps values that it wrote for other limits: few names and numbers, so that their places collide.
+    #[test]
+    fn values_that_a_thread_keeps_belong_to_the_limit(
+        responses in prop::collection::vec(
+            prop::collection::vec((0usize..3, 0usize..2, 1u32..3, 1u32..3, 1u64..3), 1..4),
+            1..100,
+        ),
+        by_rate: bool,
+    ) {
+        let (policies, quotas) = (["a", "aa", "ba"], [None, Some("x")]);
+        for limits in responses {
+            let shown: SmallVec<[ShownLimit<'_>; 2]> = limits
+                .into_iter()
+                .map(|(policy, quota, capacity, units, refill_within)| ShownLimit {
+                    policy: policies[policy],
+                    quota: quotas[quota],
+                    capacity: capacity * 16,
+                    units,
+                    refill_within,
+                    remaining: 0,
+                    more_after: None,
+                })
+                .collect();
+            let meaning = if by_rate { LimitMeaning::Rate } else { LimitMeaning::Capacity };
+            let limit = if by_rate { shown[0].units } else { shown[0].capacity };
+            let items = shown.iter().map(|shown| format!("\"{shown}\";q={};w={}", shown.capacity, shown.refill_within));
+            let policy = items.collect::<Vec<_>>().join(", ");
+            let rate_limit = RateLimitHeaders { tightest: shown[0], reset_after: 0, reset_at: 1, retry_after: None, shown };
+            let mut headers = HeaderMap::new();
+            rate_limit.render(HeaderStyle::default().limit(meaning), &mut headers);
+            prop_assert_eq!(headers[X_LIMIT].to_str().unwrap(), limit.to_string());
+            prop_assert_eq!(headers[POLICY].to_str().unwrap(), policy);
+        }
+    }
+
     /// The draft: `Retry-After` is not earlier than the end of the window in `RateLimit`.
     #[test]
     fn retry_after_is_never_earlier_than_t_and_never_zero(
