@@ -1,4 +1,7 @@
 //! A list that needs no allocation while it is short.
+//!
+//! A long list is a branch, in functions marked as cold. Without it, each access would first load what might be the pointer to
+//! a long list: the same bytes as the first element, which has just been written in pieces, so the processor would wait.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -22,7 +25,7 @@ impl<T> InlineVec<T> {
     /// Adds an element at the end.
     #[inline(always)]
     pub fn push(&mut self, element: T) {
-        self.0.push(element);
+        if self.0.spilled() { push_spilled(&mut self.0, element) } else { self.0.push(element) }
     }
 
     /// Removes and returns the element at this index.
@@ -46,6 +49,21 @@ impl<T> InlineVec<T> {
     }
 }
 
+#[cold]
+fn push_spilled<T>(elements: &mut SmallVec<[T; 4]>, element: T) {
+    elements.push(element);
+}
+
+#[cold]
+fn spilled<T>(elements: &SmallVec<[T; 4]>) -> &[T] {
+    elements
+}
+
+#[cold]
+fn spilled_mut<T>(elements: &mut SmallVec<[T; 4]>) -> &mut [T] {
+    elements
+}
+
 impl<T> Default for InlineVec<T> {
     #[inline(always)]
     fn default() -> Self {
@@ -58,14 +76,14 @@ impl<T> Deref for InlineVec<T> {
 
     #[inline(always)]
     fn deref(&self) -> &[T] {
-        &self.0
+        if self.0.spilled() { spilled(&self.0) } else { &self.0 }
     }
 }
 
 impl<T> DerefMut for InlineVec<T> {
     #[inline(always)]
     fn deref_mut(&mut self) -> &mut [T] {
-        &mut self.0
+        if self.0.spilled() { spilled_mut(&mut self.0) } else { &mut self.0 }
     }
 }
 
@@ -127,7 +145,7 @@ impl<'a, T> IntoIterator for &'a InlineVec<T> {
 
     #[inline(always)]
     fn into_iter(self) -> Self::IntoIter {
-        self.0.iter()
+        self.deref().iter()
     }
 }
 
@@ -137,7 +155,7 @@ impl<'a, T> IntoIterator for &'a mut InlineVec<T> {
 
     #[inline(always)]
     fn into_iter(self) -> Self::IntoIter {
-        self.0.iter_mut()
+        self.deref_mut().iter_mut()
     }
 }
 
