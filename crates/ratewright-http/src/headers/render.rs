@@ -5,31 +5,14 @@
 //!
 //! Rendering never loosens what the upstream has set: lists are appended to, and of two `X-RateLimit-` families the
 //! tighter stays.
-//!
-//! Most responses have no headers but `Content-Type` and `Content-Length`. Their values are moved into a copy of a map that
-//! has all names already: a copy hashes no name. If the response lacks one of the two, its entry is removed, and
-//! the map keeps room for the `Content-Length` that the server adds.
-
-use std::sync::LazyLock;
 
 use bytes::Bytes;
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
-use http::{HeaderMap, HeaderName, HeaderValue, header};
+use http::{HeaderMap, HeaderValue, header};
 
 use super::constant_values::{limit_value, policy_value};
 use super::{
     HeaderStyle, LIMIT, LimitMeaning, POLICY, RateLimitHeaders, ShownLimit, X_LIMIT, X_REMAINING, X_RESET,
 };
-
-/// The names in a response to an allowed request, in the order of the values.
-static NAMES: [HeaderName; 5] = [X_LIMIT, X_REMAINING, X_RESET, POLICY, LIMIT];
-
-/// A map with our names and those of most responses, to be copied. `None` if it iterates in another order than it was filled.
-static TEMPLATE: LazyLock<Option<HeaderMap>> = LazyLock::new(|| {
-    let names = NAMES.iter().chain(&[CONTENT_TYPE, CONTENT_LENGTH]);
-    let headers: HeaderMap = names.clone().map(|name| (name.clone(), HeaderValue::from_static(""))).collect();
-    headers.keys().eq(names).then_some(headers)
-});
 
 /// The headers of a response, written before there is a response: they are small, and do not keep the decision.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -83,50 +66,6 @@ pub(super) fn write(rate_limit: &RateLimitHeaders<'_>, style: HeaderStyle) -> Wr
 impl WrittenHeaders {
     /// Adds the headers to a response.
     pub fn put_into(self, headers: &mut HeaderMap) {
-        let is_allowed = self.ends[2] == self.ends[3];
-        let has_both = self.limit.is_some() && self.policy.is_some();
-        match &*TEMPLATE {
-            Some(template) if is_allowed && has_both && is_plain(headers) => {
-                *headers = self.merged_with(std::mem::take(headers), template.clone());
-            }
-            _ => self.add_to(headers),
-        }
-    }
-
-    /// The headers of a plain response, and all of these but `Retry-After`.
-    fn merged_with(self, mut plain: HeaderMap, mut merged: HeaderMap) -> HeaderMap {
-        let Self { limit, policy, bytes, ends, .. } = self;
-        let mut values = Values { rest: Bytes::from(bytes), begin: 0 };
-        let mut places = merged.values_mut();
-        let mut put = |value: Option<HeaderValue>| {
-            if let (Some(place), Some(value)) = (places.next(), value) {
-                *place = value;
-            }
-        };
-        put(limit);
-        put(values.until(ends[0]));
-        put(values.until(ends[1]));
-        put(policy);
-        put(values.until(ends[2]));
-        // `None` after the response's value was moved in.
-        let (mut free_type, mut free_length) = (places.next(), places.next());
-        for (name, value) in &mut plain {
-            let free = if *name == CONTENT_TYPE { &mut free_type } else { &mut free_length };
-            if let Some(place) = free.take() {
-                std::mem::swap(place, value);
-            }
-        }
-        let (lacks_type, lacks_length) = (free_type.is_some(), free_length.is_some());
-        if lacks_type {
-            merged.remove(CONTENT_TYPE);
-        }
-        if lacks_length {
-            merged.remove(CONTENT_LENGTH);
-        }
-        merged
-    }
-
-    fn add_to(self, headers: &mut HeaderMap) {
         let is_looser = self.limit.is_some() && says_less(headers, self.remaining);
         let Self { limit, policy, bytes, ends, .. } = self;
         // No more than needed: a map with room for seven is twice as large as one for six.
@@ -163,13 +102,6 @@ impl Values {
         // Names consist of a-z 0-9 . _ - only, so the value is always valid.
         (length > 0).then(|| HeaderValue::from_maybe_shared(self.rest.split_to(length)).ok()).flatten()
     }
-}
-
-/// True if a response has no headers but `Content-Type` and `Content-Length`, each once.
-fn is_plain(headers: &HeaderMap) -> bool {
-    headers.len() <= 2
-        && headers.keys_len() == headers.len()
-        && headers.keys().all(|name| *name == CONTENT_TYPE || *name == CONTENT_LENGTH)
 }
 
 fn with_room_for(shown: &[ShownLimit<'_>]) -> Vec<u8> {
