@@ -66,7 +66,7 @@ impl Verdict {
 impl Decision {
     /// An allowed decision without charges, under a rule set.
     #[inline(always)]
-    pub(crate) fn under(policies: LoadedPolicies) -> Self {
+    pub fn under(policies: LoadedPolicies) -> Self {
         Self { policies, verdict: Verdict::Allow, standings: Standings::new(), refused: None }
     }
 
@@ -168,6 +168,13 @@ impl Decision {
     pub fn kept(mut self) -> Self {
         self.policies = self.policies.kept();
         self
+    }
+
+    /// Takes the decision, to be kept longer than one request. One without charges stays.
+    #[must_use]
+    pub fn take_kept(&mut self) -> Self {
+        let policies = Arc::clone(&self.policies).into();
+        std::mem::replace(self, Self::under(policies)).kept()
     }
 
     /// What a refund needs: the rule set, and the standings with their receipts.

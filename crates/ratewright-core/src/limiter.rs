@@ -91,8 +91,14 @@ impl<S: Store<Error = Infallible>, O: Observe> Limiter<S, O> {
     #[inline(always)]
     pub async fn decide_under(&self, policies: impl Into<LoadedPolicies>, query: &Query<'_>) -> Decision {
         let mut decision = Decision::under(policies.into());
-        Settling { limiter: self, query, decision: &mut decision }.settle().await;
+        self.decide_into(query, &mut decision).await;
         decision
+    }
+
+    /// The same, into a new [`Decision::under`] this rule set, which then need not be moved: it is large.
+    #[inline(always)]
+    pub async fn decide_into(&self, query: &Query<'_>, decision: &mut Decision) {
+        Settling { limiter: self, query, decision }.settle().await;
     }
 }
 

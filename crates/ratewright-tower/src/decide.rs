@@ -12,7 +12,7 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
 use ratewright_core::decision::Observe;
 use ratewright_core::query::{Ask, AttributeName};
-use ratewright_core::{Decision, Limiter, Policies, Query, Store, Timestamp, Verdict};
+use ratewright_core::{Decision, Limiter, Policies, Query, Store, Timestamp};
 use ratewright_http::address::{AddressOrigin, ClientName, newly_ignored};
 use ratewright_http::explain::{Explain, IdentitySources};
 use ratewright_http::headers::WrittenHeaders;
@@ -35,15 +35,6 @@ pub(crate) struct Decider<S, O> {
     pub(crate) limiter: Arc<Limiter<S, O>>,
     pub(crate) reader: RequestReader,
     missing_peers: MissingPeerLog,
-}
-
-/// The decision on a request, and what is needed until its response is ready.
-#[derive(Debug)]
-pub(crate) struct RequestDecision<K> {
-    pub(crate) decision: Decision,
-    /// The part of the query that is kept.
-    pub(crate) kept: K,
-    pub(crate) rendering: RenderContext,
 }
 
 /// How a response shows the limits.
@@ -74,19 +65,20 @@ pub(crate) fn now_or_never<F: Future>(future: F) -> Option<F::Output> {
 
 impl<S: Store<Error = Infallible>, O: Observe> Decider<S, O> {
     /// Identifies the client and decides. Stores what it finds in `known`; if `known` is empty, the peer comes from the
-    /// request's extensions or from the reader. `finish` makes of the decision what must outlive the query: a decision is
-    /// large, so most callers keep less of it.
+    /// request's extensions or from the reader. `finish` makes of the decision what is needed later. A decision is large, so
+    /// `finish` takes it only if its charge may be refunded.
     pub(crate) async fn decide<K>(
         &self,
         request: &Parts,
         known: &mut Option<RequestContext>,
-        finish: impl FnOnce(&Query<'_>, Decision, RenderContext) -> K,
+        finish: impl FnOnce(&Query<'_>, &mut Decision, RenderContext) -> K,
     ) -> Result<K, Problem> {
         let reader = &self.reader;
         if known.is_none() {
-            let before = request.extensions.get::<RequestContext>().cloned();
-            let before = before.map(|known| known.valid_under(&reader.dialect.load()));
-            *known = before.or_else(|| (reader.peer)(request).map(RequestContext::of));
+            *known = match request.extensions.get::<RequestContext>() {
+                Some(before) => Some(before.clone().valid_under(&reader.dialect.load())),
+                None => (reader.peer)(request).map(RequestContext::of),
+            };
         }
         let Some(known) = known else { return Err(self.unknown_peer()) };
         let (now, generated_id) = (reader.clock.now(), fastrand::u128(..));
@@ -137,14 +129,15 @@ impl<S: Store<Error = Infallible>, O: Observe> Decider<S, O> {
             id: Some(&id),
             entrypoint: reader.entrypoint,
         };
-        let decision = self.limiter.decide_under(policies, &query).await;
+        let mut decision = Decision::under(policies);
+        self.limiter.decide_into(&query, &mut decision).await;
         if let Some(report) = &known.report {
             self.report(report, request, known, &facts, (&query, &decision));
         }
         // Cheaper than a lookup.
         let is_cross_origin = request.headers.keys().any(|name| *name == ORIGIN);
         let rendering = RenderContext { now, generated_id, style, is_cross_origin };
-        Ok(finish(&query, decision, rendering))
+        Ok(finish(&query, &mut decision, rendering))
     }
 
     /// True if no policy, observer or report needs more of the request than the client's address.
@@ -190,11 +183,16 @@ impl<S: Store<Error = Infallible>, O: Observe> Decider<S, O> {
     }
 
     /// The response to a denied request.
-    pub(crate) fn deny<K>(&self, request: &Parts, decided: &RequestDecision<K>) -> Response<String> {
+    pub(crate) fn deny(
+        &self,
+        request: &Parts,
+        decision: &Decision,
+        rendering: RenderContext,
+    ) -> Response<String> {
         let dialect = self.reader.dialect.load();
-        let id = CorrelationId::new(&request.headers, decided.rendering.generated_id).text();
-        let mut response = denial(request, &id, decided, &dialect);
-        decided.headers().put_into(response.headers_mut());
+        let id = CorrelationId::new(&request.headers, rendering.generated_id).text();
+        let mut response = denial(request, &id, (decision, rendering.now), &dialect);
+        rendering.headers(decision).put_into(response.headers_mut());
         if request.method == Method::HEAD {
             // In HTTP/2 a body would be a protocol error.
             let length = response.body().len();
@@ -236,25 +234,14 @@ impl ResponseHeaders {
     }
 }
 
-impl<K> RequestDecision<K> {
-    pub(crate) fn is_denied(&self) -> bool {
-        self.decision.verdict() == Verdict::Deny
-    }
-
+impl RenderContext {
     /// The same without rate limit headers other than `Retry-After`.
     #[must_use]
     pub(crate) fn with_retry_after_only(mut self) -> Self {
-        self.rendering.style = self.rendering.style.x_ratelimit(false).ietf(false);
+        self.style = self.style.x_ratelimit(false).ietf(false);
         self
     }
 
-    /// The rate limit headers of the response.
-    pub(crate) fn headers(&self) -> ResponseHeaders {
-        self.rendering.headers(&self.decision)
-    }
-}
-
-impl RenderContext {
     /// The rate limit headers of the response.
     pub(crate) fn headers(&self, decision: &Decision) -> ResponseHeaders {
         let written = RateLimitHeaders::of(decision, self.now).map(|headers| headers.write(self.style));
@@ -262,15 +249,15 @@ impl RenderContext {
     }
 }
 
-fn denial<K>(request: &Parts, id: &str, decided: &RequestDecision<K>, dialect: &Dialect) -> Response<String> {
-    let path = request.uri.path();
-    let occasion = ProblemContext {
-        kind: &dialect.problem_type,
-        instance: Some(path),
-        correlation_id: id,
-        now: decided.rendering.now,
-    };
-    let mut response = Problem::denial(&decided.decision, &occasion).render();
+fn denial(
+    request: &Parts,
+    id: &str,
+    (decision, now): (&Decision, Timestamp),
+    dialect: &Dialect,
+) -> Response<String> {
+    let instance = Some(request.uri.path());
+    let occasion = ProblemContext { kind: &dialect.problem_type, instance, correlation_id: id, now };
+    let mut response = Problem::denial(decision, &occasion).render();
     if let Ok(id) = HeaderValue::from_str(id) {
         response.headers_mut().insert(CORRELATION_ID, id);
     }

@@ -27,18 +27,24 @@ use tokio::time::{Sleep, sleep};
 use tower_service::Service;
 
 use crate::body_meter::BodyMeter;
-use crate::decide::{Decider, RenderContext, RequestDecision, ResponseHeaders, now_or_never};
+use crate::decide::{Decider, RenderContext, ResponseHeaders, now_or_never};
 use crate::refund_guard::{OwnedQuery, RefundGuard, refund_uncounted};
-
-/// The decision on a request, with its query if the charge may be refunded.
-type RateDecision = RequestDecision<Option<OwnedQuery>>;
 
 /// What is left of a decision.
 pub(crate) enum Decided {
     /// The request proceeds now, and its charge is kept, whatever the service responds: only headers and the extension.
     Charged { headers: ResponseHeaders, decision: Option<Arc<Decision>> },
-    /// The request is denied, or must wait, or its charge may be refunded.
-    Open(Box<RateDecision>),
+    /// The request must wait, or its charge may be refunded.
+    Open(Box<OpenDecision>),
+    /// The request is denied.
+    Denied(Box<Response<String>>),
+}
+
+/// A decision whose charge may be refunded, and what is needed until its response is ready.
+pub(crate) struct OpenDecision {
+    decision: Decision,
+    query: OwnedQuery,
+    rendering: RenderContext,
 }
 
 type Boxed<V> = Pin<Box<dyn Future<Output = V> + Send>>;
@@ -78,7 +84,7 @@ pin_project! {
         // Waits for the service.
         Calling { #[pin] response: F, settled: Option<Settled<S, O>> },
         // The response does not count.
-        Refunding { refunding: Boxed<RateDecision>, response: Option<A>, keeps_decision: bool },
+        Refunding { refunding: Boxed<(Decision, RenderContext)>, response: Option<A>, keeps_decision: bool },
         // The service is not called.
         Rejected { response: Option<Box<Response<String>>> },
     }
@@ -98,7 +104,7 @@ enum Settled<S, O> {
     /// Only headers and the extension: the charge is kept.
     Charged { headers: ResponseHeaders, decision: Option<Arc<Decision>> },
     /// The charge may be refunded.
-    Open { decided: Box<RateDecision>, decider: Arc<Decider<S, O>> },
+    Open { decided: Box<OpenDecision>, decider: Arc<Decider<S, O>> },
 }
 
 impl<T, B, S, O> RateLimitFuture<T, B, S, O>
@@ -117,7 +123,7 @@ where
     ) -> Self {
         let shared = Arc::clone(&decider);
         let deciding = Box::pin(async move {
-            let decided = shared.decide(&parts, &mut known, shared.finish()).await;
+            let decided = shared.decide(&parts, &mut known, shared.finish(&parts)).await;
             (parts, decided)
         });
         Self { stage: Stage::Deciding { deciding, ready: Some((ready, body)), decider } }
@@ -155,10 +161,10 @@ where
             let response = inner.call(Request::from_parts(parts, body));
             Stage::Calling { response, settled: Some(Settled::Charged { headers, decision }) }
         }
-        Ok(Decided::Open(decided)) if decided.is_denied() => {
-            Stage::Rejected { response: Some(Box::new(decider.deny(&parts, &decided))) }
+        Ok(Decided::Open(decided)) => {
+            stage_of_open(decider, decided, inner, Request::from_parts(parts, body))
         }
-        Ok(Decided::Open(decided)) => stage_of_open(decider, decided, inner, Request::from_parts(parts, body)),
+        Ok(Decided::Denied(denial)) => Stage::Rejected { response: Some(denial) },
         Err(problem) => Stage::Rejected { response: Some(Box::new(decider.reject(&parts, problem))) },
     }
 }
@@ -166,7 +172,7 @@ where
 /// The stage of an allowed request that must wait, or whose charge may be refunded.
 fn stage_of_open<T, B, S, O>(
     decider: &Arc<Decider<S, O>>,
-    mut decided: Box<RateDecision>,
+    decided: Box<OpenDecision>,
     inner: &mut T,
     mut request: Request<B>,
 ) -> Stage<T, T::Future, T::Response, B, S, O>
@@ -176,41 +182,38 @@ where
     O: Observe + 'static,
 {
     let wait = decided.decision.wait();
-    if let (Some(query), Some(open)) = (&decided.kept, decided.decision.open_charges()) {
-        let meter = BodyMeter::new(Arc::clone(&decider.limiter), query.clone(), open);
+    if let Some(open) = decided.decision.open_charges() {
+        let meter = BodyMeter::new(Arc::clone(&decider.limiter), decided.query.clone(), open);
         request.extensions_mut().insert(meter);
     }
-    decided.decision = decided.decision.kept();
     let decider = Arc::clone(decider);
-    match decided.kept.take_if(|_| !wait.is_zero()) {
-        Some(query) => {
-            let RequestDecision { decision, rendering, .. } = *decided;
-            let guard = RefundGuard::new(Arc::clone(&decider.limiter), query, decision);
-            let inner = std::mem::replace(inner, inner.clone());
-            let queued = Queued { guard, decider, rendering, inner, request };
-            Stage::Waiting {
-                sleep: Box::pin(sleep(whole_milliseconds(wait))),
-                waiting: Some(Box::new(queued)),
-            }
-        }
-        None => {
-            let settled = Settled::Open { decided, decider };
-            Stage::Calling { response: inner.call(request), settled: Some(settled) }
-        }
+    if wait.is_zero() {
+        let settled = Settled::Open { decided, decider };
+        return Stage::Calling { response: inner.call(request), settled: Some(settled) };
     }
+    let OpenDecision { decision, query, rendering } = *decided;
+    let guard = RefundGuard::new(Arc::clone(&decider.limiter), query, decision);
+    let inner = std::mem::replace(inner, inner.clone());
+    let queued = Queued { guard, decider, rendering, inner, request };
+    Stage::Waiting { sleep: Box::pin(sleep(whole_milliseconds(wait))), waiting: Some(Box::new(queued)) }
 }
 
-impl<S, O> Decider<S, O> {
-    /// What `decide` does with a decision: it renders the headers at once unless something is left to do.
-    pub(crate) fn finish(&self) -> impl FnOnce(&Query<'_>, Decision, RenderContext) -> Decided + use<S, O> {
-        let keeps_decisions = self.reader.keeps_decisions;
+impl<S: Store<Error = Infallible>, O: Observe> Decider<S, O> {
+    /// What [`Decider::decide`] makes of the decision on this request.
+    pub(crate) fn finish<'a>(
+        &'a self,
+        request: &'a Parts,
+    ) -> impl FnOnce(&Query<'_>, &mut Decision, RenderContext) -> Decided + 'a {
         move |query, decision, rendering| {
-            let kept = OwnedQuery::if_needed(query, &decision);
-            if decision.verdict() == Verdict::Deny || kept.is_some() {
-                return Decided::Open(Box::new(RequestDecision { decision, kept, rendering }));
+            if decision.verdict() == Verdict::Deny {
+                return Decided::Denied(Box::new(self.deny(request, decision, rendering)));
             }
-            let headers = rendering.headers(&decision);
-            let decision = keeps_decisions.then(|| Arc::new(decision.kept()));
+            if let Some(query) = OwnedQuery::if_needed(query, decision) {
+                let decision = decision.take_kept();
+                return Decided::Open(Box::new(OpenDecision { decision, query, rendering }));
+            }
+            let headers = rendering.headers(decision);
+            let decision = self.reader.keeps_decisions.then(|| Arc::new(decision.take_kept()));
             Decided::Charged { headers, decision }
         }
     }
@@ -245,8 +248,8 @@ where
                     let Queued { guard, decider, rendering, mut inner, request } =
                         *waiting.take().expect(ONCE);
                     let settled = guard.disarm().map(|(query, decision)| {
-                        let decided = RequestDecision { decision, kept: Some(query), rendering };
-                        Settled::Open { decided: Box::new(decided), decider }
+                        let decided = Box::new(OpenDecision { decision, query, rendering });
+                        Settled::Open { decided, decider }
                     });
                     Stage::Calling { response: inner.call(request), settled }
                 }
@@ -285,25 +288,25 @@ where
 /// Refunds charges that do not count a response with this status: now, or in a future if the store must be awaited.
 fn refund_uncounted_charges<S, O>(
     decider: &Decider<S, O>,
-    decided: RateDecision,
+    decided: OpenDecision,
     status: u16,
-) -> Result<RateDecision, Boxed<RateDecision>>
+) -> Result<(Decision, RenderContext), Boxed<(Decision, RenderContext)>>
 where
     S: Store<Error = Infallible> + 'static,
     O: Observe + 'static,
 {
-    let RequestDecision { mut decision, kept, rendering } = decided;
-    let Some(query) = kept.filter(|_| decision.awaits_response()) else {
-        return Ok(RequestDecision { decision, kept: None, rendering });
-    };
+    let OpenDecision { mut decision, query, rendering } = decided;
+    if !decision.awaits_response() {
+        return Ok((decision, rendering));
+    }
     let limiter = Arc::clone(&decider.limiter);
     if limiter.never_waits() {
         now_or_never(refund_uncounted(&limiter, &query, &mut decision, status));
-        return Ok(RequestDecision { decision, kept: None, rendering });
+        return Ok((decision, rendering));
     }
     let refund = async move {
         refund_uncounted(&limiter, &query, &mut decision, status).await;
-        RequestDecision { decision, kept: None, rendering }
+        (decision, rendering)
     };
     // In a task of its own: dropping the response future must not cancel the refund.
     match Handle::try_current() {
@@ -318,9 +321,13 @@ where
 }
 
 /// Adds the rate limit headers of a decision, and the decision as an extension.
-fn with_decision<R>(response: Response<R>, decided: RateDecision, keeps_decision: bool) -> Response<R> {
-    let headers = decided.headers();
-    with_headers(response, headers, keeps_decision.then(|| Arc::new(decided.decision)))
+fn with_decision<R>(
+    response: Response<R>,
+    (decision, rendering): (Decision, RenderContext),
+    keeps_decision: bool,
+) -> Response<R> {
+    let headers = rendering.headers(&decision);
+    with_headers(response, headers, keeps_decision.then(|| Arc::new(decision)))
 }
 
 fn with_headers<R>(

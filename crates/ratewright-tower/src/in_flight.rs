@@ -10,11 +10,12 @@ use std::task::{Context, Poll, ready};
 
 use http::{Request, Response};
 use pin_project_lite::pin_project;
+use ratewright_core::Verdict;
 use ratewright_core::decision::{Observe, Unobserved};
 use tower_layer::Layer;
 use tower_service::Service;
 
-use crate::decide::{Decider, RequestDecision, now_or_never};
+use crate::decide::{Decider, now_or_never};
 use crate::permit_body::PermitBody;
 use crate::permit_limiter::PermitLimiter;
 use crate::permits::{Permit, Permits};
@@ -103,7 +104,11 @@ where
         let dialect = self.decider.reader.dialect.load_full();
         let mut known = None;
         let deciding = self.decider.decide(&parts, &mut known, |query, decision, rendering| {
-            RequestDecision { kept: permits.permit(query, &decision), decision, rendering }
+            if decision.verdict() == Verdict::Deny {
+                let rendering = rendering.with_retry_after_only();
+                return Err(Box::new(self.decider.deny(&parts, decision, rendering)));
+            }
+            Ok(permits.permit(query, decision))
         });
         let decided = now_or_never(deciding).expect("permits never wait");
         if let Some(mut known) = known {
@@ -111,13 +116,11 @@ where
             parts.extensions.insert(known); // for the inner layers
         }
         let stage = match decided {
-            Ok(decided) if decided.is_denied() => Stage::Rejected {
-                response: Some(self.decider.deny(&parts, &decided.with_retry_after_only())),
-            },
-            Ok(decided) => {
+            Ok(Ok(permit)) => {
                 let response = self.inner.call(Request::from_parts(parts, body));
-                Stage::Calling { response, permit: Some(decided.kept) }
+                Stage::Calling { response, permit: Some(permit) }
             }
+            Ok(Err(denial)) => Stage::Rejected { response: Some(*denial) },
             Err(problem) => Stage::Rejected { response: Some(self.decider.reject(&parts, problem)) },
         };
         InFlightFuture { stage }

@@ -107,7 +107,7 @@ where
 {
     let (parts, body) = request.into_parts();
     if decider.limiter.never_waits()
-        && let Some(decided) = now_or_never(decider.decide(&parts, &mut known, decider.finish()))
+        && let Some(decided) = now_or_never(decider.decide(&parts, &mut known, decider.finish(&parts)))
     {
         return RateLimitFuture::decided(decider, decided, inner, parts, body);
     }
