@@ -176,7 +176,11 @@ impl ReceiptCharge {
             cost: self.cost,
             paid_at: Timestamp::from_micros(self.paid_at),
             basis: [Basis::Shared, Basis::Local].into_iter().find(|basis| basis.name() == self.basis)?,
-            share: self.share.map(|(part, of)| Share { part, of }),
+            share: match self.share {
+                None => None,
+                Some((part, of)) if part <= of.get() => Some(Share { part, of }),
+                Some(_) => return None,
+            },
         })
     }
 }
@@ -184,4 +188,28 @@ impl ReceiptCharge {
 fn invalid_receipt() -> Problem {
     let detail = "receipt is not valid; send it as /api/v1/decide returned it";
     Problem::new(StatusCode::BAD_REQUEST, detail).about("receipt")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A receipt with one charge, which has this share.
+    fn receipt(share: &str) -> DecisionReceipt {
+        let text = format!(
+            r#"{{"i":7,"h":3,"c":[{{"p":"login","v":[],"c":1,"t":0,"b":"shared","r":"1/6s","k":"token_bucket","n":10{share}}}]}}"#
+        );
+        let body = format!(r#"{{"receipt":"{}"}}"#, BASE64_URL_SAFE_NO_PAD.encode(text));
+        parse(body.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn a_share_is_at_most_the_whole() {
+        let share =
+            |text: &str| receipt(text).paid().map(|paid| paid[0].share).map_err(|problem| problem.status());
+        let half = Share { part: 1, of: NonZeroU32::new(2).unwrap() };
+        assert_eq!(share(""), Ok(None));
+        assert_eq!(share(r#","s":[1,2]"#), Ok(Some(half)));
+        assert_eq!(share(r#","s":[2,1]"#), Err(StatusCode::BAD_REQUEST));
+    }
 }
