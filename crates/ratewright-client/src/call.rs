@@ -21,13 +21,13 @@ use http::{HeaderName, HeaderValue, StatusCode};
 
 pub use crate::body::{BodyFactory, ReplayBody};
 use crate::budget::RetryBudget;
-use crate::decide::{CallState, Cause, Failure, NextStep, Now, Seen, Why, decide};
 use crate::event::{Event, EventKind};
 use crate::gate::{LaneKey, LanePermit, ThrottleTimes};
 pub use crate::response::ResponseHead;
 use crate::retry::RetryInner;
 pub use crate::retry::{Partition, RequestInfo};
-use crate::summary::{DeadlineError, RetrySummary, WaitedFor};
+use crate::retry_decision::{CallState, Cause, Failure, NextStep, Now, Seen, Why, decide};
+use crate::retry_summary::{DeadlineError, RetrySummary, WaitedFor};
 pub use crate::timer::Timer;
 
 /// The header that tells servers which attempt a request is, from the second on.
@@ -39,7 +39,7 @@ pub const ATTEMPT: HeaderName = HeaderName::from_static("ratewright-attempt");
 /// use http::{HeaderMap, Method, Uri};
 /// use ratewright_client::Retry;
 /// use ratewright_client::call::RequestInfo;
-/// use ratewright_client::decide::BodyKind;
+/// use ratewright_client::retry_decision::BodyKind;
 ///
 /// let uri = Uri::from_static("https://api.example.com/items");
 /// let request = RequestInfo::new(&Method::GET, &uri, &HeaderMap::new(), BodyKind::None);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::{Method, StatusCode, Uri};
 
-use crate::decide::{Cause, Why};
+use crate::retry_decision::{Cause, Why};
 
 /// Something that happened to a call.
 ///

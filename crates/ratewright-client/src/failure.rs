@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::io;
 
-use crate::decide::Failure;
+use crate::retry_decision::Failure;
 
 impl Failure {
     /// Looks through an error and its sources for proof that the server did not process the request: no connection was

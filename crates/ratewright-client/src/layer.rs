@@ -15,8 +15,8 @@ use tower_service::Service;
 
 use crate::body::{BodyFactory, ReplayBody};
 use crate::call::Next;
-use crate::decide::BodyKind;
 use crate::retry::{RequestInfo, Retry};
+use crate::retry_decision::BodyKind;
 
 /// The traits of [`RetryLayer`] and [`RetryService`], in the versions that they take.
 pub use {tower_layer, tower_service};

@@ -26,7 +26,6 @@
 mod body;
 mod budget;
 pub mod call;
-pub mod decide;
 mod event;
 mod failure;
 mod gate;
@@ -38,12 +37,12 @@ mod policy;
 mod reqwest_client;
 mod response;
 mod retry;
+pub mod retry_decision;
+mod retry_summary;
 mod server_wait;
-mod summary;
 mod timer;
 
 pub use budget::{BudgetSize, RetryBudget};
-pub use decide::Why;
 pub use event::{Event, EventKind};
 #[cfg(feature = "tower")]
 pub use layer::RetryLayer;
@@ -51,7 +50,8 @@ pub use policy::{Backoff, RetryPolicy};
 #[cfg(feature = "reqwest")]
 pub use reqwest_client::Client;
 pub use retry::{Retry, RetryBuilder};
-pub use summary::{DeadlineError, HasRetrySummary, RetrySummary};
+pub use retry_decision::Why;
+pub use retry_summary::{DeadlineError, HasRetrySummary, RetrySummary};
 /// What [`Client`] is made of, in the versions that it takes; requests and errors are theirs.
 #[cfg(feature = "reqwest")]
 pub use {reqwest, reqwest_middleware};

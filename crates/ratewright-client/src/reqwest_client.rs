@@ -9,10 +9,10 @@ use reqwest_middleware::{ClientBuilder, ClientWithMiddleware, Error, Middleware,
 
 use crate::body::BodyFactory;
 use crate::call::Next;
-use crate::decide::BodyKind;
 use crate::response::{DRAIN_MAX, ResponseHead};
 use crate::retry::{RequestInfo, Retry};
-use crate::summary::{HasRetrySummary, RetrySummary};
+use crate::retry_decision::BodyKind;
+use crate::retry_summary::{HasRetrySummary, RetrySummary};
 
 /// An HTTP client with retries: reqwest's, and its request builder.
 ///

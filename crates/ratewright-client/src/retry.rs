@@ -7,11 +7,11 @@ use http::{HeaderMap, Method, Uri};
 
 use crate::budget::BudgetSize;
 use crate::call::{Call, CallError, Next};
-use crate::decide::{BodyKind, Repeat, RequestKind};
 use crate::event::Event;
 use crate::gate::Gate;
 use crate::policy::RetryPolicy;
 use crate::response::ResponseHead;
+use crate::retry_decision::{BodyKind, Repeat, RequestKind};
 use crate::timer::{Timer, TokioTimer};
 
 /// Retries, with what all calls share: the budget and the gate of each origin. Clones share them.
@@ -107,7 +107,7 @@ impl Retry {
     ///
     /// ```
     /// use ratewright_client::call::RequestInfo;
-    /// use ratewright_client::decide::BodyKind;
+    /// use ratewright_client::retry_decision::BodyKind;
     /// use ratewright_client::Retry;
     /// # use http::{HeaderMap, Method, Response};
     /// # async fn my_http_client() -> Result<Response<String>, std::io::Error> { Ok(Response::new(String::new())) }

@@ -47,7 +47,7 @@ impl Reader<'_> {
         if let (Some(header), true) =
             (user.header.as_ref().filter(|_| user_header.is_some()), trusted.is_empty())
         {
-            let problem = "clients.user.header is accepted from trusted proxies only, and the list is empty; set clients.trusted_proxies";
+            let problem = "clients.user.header is read only from trusted proxies, but clients.trusted_proxies is empty; set it";
             self.error(header.position, problem.to_owned());
         }
         let case = self.read_if("clients.case", &raw.case).unwrap_or_default();

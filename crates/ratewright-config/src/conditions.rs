@@ -97,19 +97,22 @@ fn unmatched_path(text: &str, shown: &str) -> Option<String> {
     }
     if text.ends_with('/') {
         let advice = match shown.strip_suffix('/') {
-            Some(shorter) => format!("Write {shorter}, or {shown}** for all below it too"),
-            None => format!("Leave the slash out, or write {shown}** for all below it too"),
+            Some(shorter) => format!("Write {shorter}, or {shown}** to match everything below it too"),
+            None => {
+                format!("Remove the slash at the end, or write {shown}** to match everything below it too")
+            }
         };
         return Some(format!(
             ", which matches no request: paths are compared without a slash at the end. {advice}"
         ));
     }
     let mistake = if text.contains(['?', '#']) {
-        ", which matches no request: paths are compared without the query. Leave it out, and test a parameter with query:NAME"
+        ", which matches no request: paths are compared without the query. Remove the query; to match a \
+         parameter, use query:NAME"
     } else if text.contains("/.*") {
         ", which matches only names that begin with a dot. Write * for any text within a segment, ** for any text"
     } else if text.contains(['{', '}']) || text.contains("/:") {
-        "; parameters such as {id} are for routes. Write * for any text within a segment: /users/*"
+        "; only routes have parameters such as {id}. Write * for any text within a segment: /users/*"
     } else {
         return not_normal(text, shown);
     };
@@ -178,8 +181,8 @@ impl Reader<'_> {
             let Ok(name) = AttributeName::from_text(text) else { continue };
             if let Some((_, first)) = known.iter().find(|(known, _)| *known == name) {
                 let problem = format!(
-                    "{path} has {first:?} and {text:?}, which are one header, since header names are case-insensitive; \
-                     write one, with a list of its patterns"
+                    "{path} has the same header twice, as {first:?} and {text:?} (header names are case-insensitive); \
+                     write it once, with a list of patterns"
                 );
                 self.error(position, problem);
             }

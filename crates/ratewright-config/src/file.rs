@@ -62,7 +62,7 @@ pub struct File {
     pub clients: Option<Clients>,
     /// What is never charged.
     pub exempt: Option<Exempt>,
-    /// The limits. Those without a group all apply; of a group the first that matches does.
+    /// The limits. All policies without a group apply; of each group, only the first policy that matches.
     pub policies: Option<Vec<Located<Policy>>>,
     /// The reverse proxy as a whole. It opens if there are routes.
     pub gateway: Option<Gateway>,
@@ -183,7 +183,7 @@ pub struct Redis {
     pub prefix: Option<RawValue<String>>,
     /// How long Redis may take to answer. Default: `5ms`.
     pub deadline: Option<RawValue<Micros>>,
-    /// The shortest time to live of a key. Default: `0s`, as long as its state means something.
+    /// The shortest time to live of a key. Default: `0s`: a key expires when its state no longer has an effect.
     pub min_ttl: Option<RawValue<Micros>>,
     /// Whether buckets show `tokens` and `lastRefill` for people. Default: `true`.
     pub readable: Option<RawValue<bool>>,
@@ -256,7 +256,7 @@ pub struct User {
     /// refused or lacks the claim, the policy's `missing` says what happens: see Refused tokens in docs/guides/policy-file.md. Without
     /// this setting, tokens are ignored.
     pub jwt: Option<Jwt>,
-    /// A header that names the user. It is believed from trusted proxies only.
+    /// A header that names the user. It is read only from trusted proxies.
     pub header: Option<RawValue<HeaderName>>,
 }
 
@@ -305,8 +305,8 @@ pub struct Exempt {
 pub struct Policy {
     /// Its name, used in keys, headers and metrics.
     pub name: Option<RawValue<Name>>,
-    /// Of a group only the first policy that matches applies. One that is off still matches. Policies with `in_flight` have
-    /// groups of their own.
+    /// Of a group, only the first policy that matches applies, even if its mode is `off`. Policies with `in_flight` have groups of
+    /// their own.
     pub group: Option<RawValue<Name>>,
     /// Which requests it covers. Default: all; or, if routes name the policy, those of these routes.
     pub when: Option<Condition>,
@@ -331,8 +331,8 @@ pub struct Policy {
     /// is charged when it arrives, and refunded if its response does not count. Entrypoints that do not see the response count
     /// all. Default: all.
     pub count: Option<Located<Count>>,
-    /// Different terms for some requests. The first that matches applies. Two with the same `name`, or unnamed with the same `match`,
-    /// are an error.
+    /// Different terms for some requests. The first override that matches applies. Two overrides with the same `name`, or two
+    /// without a name and with the same `match`, are an error.
     pub overrides: Option<Vec<Located<Override>>>,
     /// The smallest `Retry-After` of a denial. Default: the time until the request would be allowed; with `in_flight`, `1s`.
     pub retry_after: Option<RawValue<Micros>>,
@@ -351,9 +351,10 @@ pub struct Quota {
     /// `token_bucket`, `leaky_bucket`, `sliding_window`, `sliding_window_counter` or `fixed_window`. Default:
     /// `token_bucket`, or in an override that of the policy.
     pub algorithm: Option<RawValue<Algorithm>>,
-    /// Units and time: `10/s`, `1/6s`, `250/min`; of bytes `10MB/min`.
+    /// Units and time: `10/s`, `1/6s`, `250/min`; for bytes, such as `10MB/min`.
     pub rate: Option<RawValue<Rate>>,
-    /// How many at once, for the buckets; of bytes `20MB`. Default: the units of the rate.
+    /// The most units at once, for `token_bucket` and `leaky_bucket`; for bytes, such as `20MB`. Default: the units of the
+    /// rate.
     pub burst: Option<RawValue<Burst>>,
     /// How a token bucket fills: `smooth`, or `stepped` at whole periods. Default: `smooth`.
     pub refill: Option<RawValue<Refill>>,

@@ -21,12 +21,12 @@ const NAMELESS: &str = "<yaml>";
 /// | `policies`, `exempt`, `enabled`, `api.defaults`, `clients.case`, `store.on_failure` | the limits |
 /// | `store.local.max_keys` | the most keys in memory |
 /// | `routes` | a policy listed under a route applies only to queries that name the policy |
-/// | the rest of `clients`, such as `trusted_proxies` | ignored: a limiter gets attributes, not requests. With the tower layer, use `RateLimitLayer::trusted_proxies` or `RequestReader::dialect` |
+/// | the rest of `clients`, such as `trusted_proxies` | ignored: a limiter gets attributes, not requests. With the tower layer, use `RateLimitLayer::trusted_proxies` or `RequestReader::http_settings` |
 /// | all others, such as `listen` | accepted and ignored, so that one file can serve the gateway and your program |
 ///
 /// The default `exempt` holds here too: queries with the path `/health` or `/metrics` are not limited. The rule set also has the
 /// five policies of `api.defaults`, named after the algorithms; they apply only to queries that name them.
-/// [`program::file::File`](crate::program::file::File) lists all settings.
+/// [`program_api::file::File`](crate::program_api::file::File) lists all settings.
 ///
 /// Warnings, for example of a policy that can never apply, are dropped; [`Limits`] has them:
 ///

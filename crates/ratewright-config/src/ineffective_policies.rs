@@ -45,11 +45,12 @@ impl Reader<'_> {
             }
         }
         if let Some((name, reason)) = why {
-            let scope = if self.available.routes.is_empty() { "" } else { ", never in the gateway" };
+            let scope = if self.available.routes.is_empty() { "" } else { ", not in the gateway" };
             let problem = match effect {
                 UnavailableEffect::Ignored => {
                     format!(
-                        "{path}: {reason}. It applies only if a caller of /api/v1/decide sends {name}{scope}"
+                        "{path}: {reason}. The policy or condition applies only to requests to /api/v1/decide that send \
+                         {name}{scope}"
                     )
                 }
                 UnavailableEffect::Denied => format!(
@@ -64,13 +65,13 @@ impl Reader<'_> {
     fn unavailable_reason(&self, name: &AttributeName<String>) -> Option<&'static str> {
         match name {
             AttributeName::User if !self.available.has_tokens && !self.available.has_user_header => Some(
-                "no request has a user, since users are not identified; set clients.user.jwt, or clients.user.header",
+                "no request has a user, because neither clients.user.jwt nor clients.user.header is set; set one",
             ),
             AttributeName::Claim(_) if !self.available.has_tokens => {
-                Some("no request has claims, since no tokens are verified; set clients.user.jwt")
+                Some("no request has claims, because clients.user.jwt is not set; set it")
             }
             AttributeName::Named(_) if !self.available.routes.is_empty() => Some(
-                "requests through the gateway have no attributes of this kind; use header:NAME or another one",
+                "requests through the gateway have no attribute:NAME; use header:NAME or another attribute",
             ),
             AttributeName::User
             | AttributeName::Claim(_)
@@ -98,7 +99,7 @@ impl Reader<'_> {
             || format!("the routes are {}", ids.join(", ")),
             |like| format!("did you mean {like}?"),
         );
-        self.error(position, format!("{path} is {text:?}, but there is no such route; {advice}"));
+        self.error(position, format!("{path} is {text:?}, which is an unknown route; {advice}"));
     }
 
     /// Warns of policies that never apply, and of those that clients can evade.
@@ -128,8 +129,8 @@ impl Reader<'_> {
             if let Some(part) = client_chosen_part(policy) {
                 let names = part.names().map(ToString::to_string).collect::<Vec<_>>().join(" or ");
                 let problem = format!(
-                    "policies.{}.by has {names}, which clients choose themselves: each new value gets a full quota, so a client is \
-                     never limited. Add a policy by ip for all requests beside it",
+                    "policies.{}.by has {names}, which clients can change at will: each new value gets a full \
+                     quota, so a client can evade the limit. Also add a policy with by: ip that covers all requests",
                     policy.name()
                 );
                 self.warn(*by, problem);
@@ -173,7 +174,8 @@ pub fn is_always_present(name: &AttributeName<String>) -> bool {
     )
 }
 
-/// True if a policy may leave a request that it matches to the next of its group, because the request lacks what it counts by.
+/// True if a policy may skip a request that it matches, because the request lacks an attribute of its partition. The next
+/// matching policy of the group then applies.
 pub fn may_skip(policy: &Policy) -> bool {
     let is_there = |part: &Part| part.names().any(is_always_present);
     policy.mode() != Mode::Off

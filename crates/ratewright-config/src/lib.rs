@@ -34,7 +34,7 @@
 //!   are parsed where those components are known, in the program, with the same [`program::Reader`]. So a user of the policies does not compile tokio,
 //!   hyper, rustls and redis. docs/decisions/0034-policy-file-crate.md has the alternatives.
 
-mod ad_hoc;
+mod api_defaults;
 mod clients;
 mod conditions;
 mod envoy_rules;
@@ -50,7 +50,7 @@ mod in_flight;
 mod ineffective_policies;
 mod merge;
 mod policies;
-pub mod program;
+pub mod program_api;
 mod quotas;
 #[expect(missing_debug_implementations, reason = "values may be secrets, so they cannot be printed")]
 mod raw_value;

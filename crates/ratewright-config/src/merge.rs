@@ -216,8 +216,8 @@ impl Reader<'_> {
         let kind = if list == "policies" { "policy" } else { "route" };
         let first = self.describe_position(first, position);
         let problem = format!(
-            "there is another {kind} named {name:?} {first} of this profile; a profile changes each {kind} once, so write one item with the \
-             settings of both"
+            "duplicate {kind} {name:?}, also listed {first} of this profile; a profile may change each {kind} only once, \
+             merge both into one item"
         );
         self.error(position, problem);
     }

@@ -119,7 +119,7 @@ impl Reader<'_> {
                 let (name, other) = (policy.name(), self.describe_position(first, position));
                 self.error(
                     position,
-                    format!("there is another policy named {name:?} {other}; give each its own name"),
+                    format!("duplicate policy name {name:?}, also used {other}; rename one"),
                 );
                 continue;
             }
@@ -199,8 +199,8 @@ impl Reader<'_> {
                 && part.names().all(|name| matches!(name, AttributeName::Named(_)))
             {
                 let problem = format!(
-                    "{path}.by is an attribute that only callers of /api/v1/decide send, but the policy applies on routes of the gateway \
-                     only, so it would never apply; use header:NAME or another one"
+                    "{path}.by: only callers of /api/v1/decide send this attribute, but the policy applies only to \
+                     routes of the gateway, so it never applies; use header:NAME or another attribute"
                 );
                 self.error(position, problem);
             } else {
@@ -337,7 +337,7 @@ impl Reader<'_> {
         let Some(condition) = raw.condition.as_ref().filter(|condition| !condition.0.is_empty()) else {
             self.error(
                 position,
-                format!("{path} has no match; write which requests it is for, for example match: {{user: \"batch-*\"}}"),
+                format!("{path} has no match; write a condition, for example match: {{user: \"batch-*\"}}"),
             );
             return None;
         };
@@ -366,16 +366,18 @@ impl Reader<'_> {
         for (other, &position) in overrides.iter().zip(positions) {
             let Some((name, condition, ..)) = other else { continue };
             let bucket = name.clone().unwrap_or_else(|| condition.digest());
-            if let Some(first) = known.insert(bucket, position) {
-                let first = self.describe_position(first, position);
-                let problem = match name {
-                    Some(name) => format!("{path} has another override named {name:?} {first}; rename one"),
-                    None => format!(
-                        "{path} has two overrides with the same match, the first {first}; only that one applies, remove the other"
-                    ),
-                };
-                self.error(position, problem);
-            }
+            let Some(&first) = known.get(&bucket) else {
+                known.insert(bucket, position);
+                continue;
+            };
+            let first = self.describe_position(first, position);
+            let problem = match name {
+                Some(name) => format!("{path} has another override named {name:?} {first}; rename one"),
+                None => format!(
+                    "{path} has an override with the same match as the override {first}; this one never applies, remove it"
+                ),
+            };
+            self.error(position, problem);
         }
     }
 
@@ -414,7 +416,7 @@ impl Reader<'_> {
             By::All(parts) if parts.is_empty() => {
                 self.error(
                     by.position,
-                    format!("{path} is an empty list; leave it out for one bucket for everybody"),
+                    format!("{path} is an empty list; remove it to count all clients in one bucket"),
                 );
                 return None;
             }

@@ -44,10 +44,7 @@ impl Reader<'_> {
             }
             if name.as_ref().is_some_and(|name| !names.insert(name.clone())) {
                 let position = quota.name.as_ref().and_then(|name| name.position);
-                self.error(
-                    position,
-                    format!("{path}: another quota of the policy has this name; give each its own"),
-                );
+                self.error(position, format!("{path}.name: duplicate quota name; rename one"));
                 is_valid = false;
             }
             match self.quota(&path, quota, *position, inherited) {
@@ -170,7 +167,7 @@ impl Reader<'_> {
             Some(CostEntry::One(of)) if table.len() == 1 && of.text == "request" => Some(Cost::RequestBytes),
             _ => {
                 let problem = format!(
-                    "{path}.bytes accepts only request, and no other entry beside it; write cost: {{bytes: request}}"
+                    "{path}.bytes must be request, and must be the only entry; write cost: {{bytes: request}}"
                 );
                 self.error(position, problem);
                 None
@@ -258,7 +255,7 @@ impl Reader<'_> {
             let first = *known.entry(method.to_ascii_uppercase()).or_insert(method);
             if first != method {
                 let problem = format!(
-                    "{path} has two costs for one method, {first} and {method}: methods are written in any case; remove one"
+                    "{path} has two costs for one method, {first} and {method} (case is ignored); remove one"
                 );
                 self.error(position, problem);
             }
@@ -276,7 +273,7 @@ impl Reader<'_> {
             self.error(
                 position,
                 format!(
-                    "{path} has no status, so nothing would count; write {{status: [401, 403]}}, or remove it"
+                    "{path} has no status, so no response would count; write {{status: [401, 403]}}, or remove count"
                 ),
             );
             return CountedResponses::default();

@@ -215,7 +215,7 @@ impl Reader<'_> {
                 return None;
             }
             let Some((inside, after)) = after.split_once('}') else {
-                self.error(raw.position, format!("{path}: a ${{ is not closed; write ${{NAME}}"));
+                self.error(raw.position, format!("{path}: unclosed ${{; write ${{NAME}}"));
                 return None;
             };
             let (name, default) =
@@ -259,8 +259,8 @@ impl Reader<'_> {
         expanded.unwrap_or_else(|| text.to_owned())
     }
 
-    /// A url's text. A variable inside a URL is percent-encoded, so a password may have any character. A variable that is a whole
-    /// URL is not.
+    /// Reads a URL. If `://` is written outside of variables, the variables are percent-encoded, so a password may have any
+    /// character. Otherwise a variable contains the URL itself, and is inserted unchanged.
     pub fn url<T>(&mut self, path: &str, raw: &RawValue<T>) -> Option<String> {
         // Only `://` outside of variables counts: a variable's default may contain it too, and such a variable is a whole URL.
         let outside =

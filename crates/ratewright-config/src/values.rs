@@ -46,7 +46,7 @@ pub struct FileName(pub String);
 #[derive(Clone)]
 pub struct Name(pub String);
 
-/// How many at once.
+/// The most units at once.
 #[derive(Clone, Copy)]
 pub struct Burst(pub NonZeroU32);
 
@@ -271,7 +271,7 @@ impl ConfigValue for IpNet {
         match network {
             Some(network) if network.trunc() != network => {
                 let (whole, address) = (network.trunc(), network.addr());
-                Err(format!("write {whole} for the whole network, or {address} for the one address"))
+                Err(format!("write {whole} for the whole network, or {address} for this address only"))
             }
             Some(network) => Ok(network),
             None => Err("use a network or an address, for example 10.0.0.0/8 or 192.0.2.7".to_owned()),
@@ -336,7 +336,8 @@ impl ConfigValue for FallbackShare {
         }
         let share = decimal(text).filter(|share| (1..=share.of.get()).contains(&share.part));
         share.map(Self::Fixed).ok_or_else(|| {
-            "use a decimal above 0 and up to 1 such as 0.5, or auto for an equal part per instance".to_owned()
+            "use a decimal above 0 and up to 1 such as 0.5, or `auto` for an equal part per instance"
+                .to_owned()
         })
     }
     #[cfg(test)]
@@ -431,7 +432,7 @@ impl ConfigValue for LogDenials {
         match (text, whole(text)) {
             ("all", _) => Ok(Self::All),
             (_, Some(n)) if n > 0 => Ok(Self::PerSecond(NonZeroU32::new(n).unwrap_or(NonZeroU32::MIN))),
-            _ => Err("use all, or a maximum number of lines per second, for example 10".to_owned()),
+            _ => Err("use `all`, or a maximum number of lines per second, for example 10".to_owned()),
         }
     }
     #[cfg(test)]

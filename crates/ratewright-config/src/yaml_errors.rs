@@ -63,13 +63,13 @@ pub fn closest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
 /// Describes an unknown setting, with the most similar known one.
 fn unknown(name: &str, known: &[&str]) -> String {
     if matches!(name, "domain" | "descriptors") && known.contains(&"policies") {
-        return "this is an Envoy rule file, not a policy file; name it in a policy file: envoy: {files: [FILE]}".to_owned();
+        return "this is an Envoy rule file, not a policy file; list it in a policy file: envoy: {files: [FILE]}".to_owned();
     }
     if matches!(name, "rate" | "burst" | "algorithm" | "refill" | "leak" | "start")
         && known.contains(&"quota")
     {
         return format!(
-            "{name} belongs to quota: write quota: {{{name}: …}}, or indent it further than the line quota:"
+            "{name} is a setting of quota; write quota: {{{name}: …}}, or indent this line below quota:"
         );
     }
     let has_secrets = known.iter().any(|known| SECRET_SETTINGS.contains(known));

@@ -1,7 +1,7 @@
 //! Which responses count: the `count` of a policy.
 //!
-//! A limit on logins should count the failed ones. A request is charged when it arrives, because requests that run in parallel must not
-//! pass unseen; the charge is refunded if the response does not count.
+//! A limit on logins should count only failed logins. The status is known late, and parallel requests must not all pass before it
+//! is. So each request is charged when it arrives, and refunded if its response does not count.
 
 use std::ops::RangeInclusive;
 

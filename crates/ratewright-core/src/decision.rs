@@ -48,7 +48,7 @@ pub enum ExtraCharge {
 pub enum Verdict {
     /// It may pass.
     Allow,
-    /// It may not pass now, or never.
+    /// It must not pass: not yet, or not ever.
     Deny,
 }
 
@@ -88,12 +88,14 @@ impl Decision {
         })
     }
 
-    /// The least reliable basis of all standings. `None` if no store was called.
+    /// The least reliable basis of the enforced standings; of all standings if none is enforced. `None` if nothing was charged.
     pub fn basis(&self) -> Option<Basis> {
-        self.standings.iter().map(|standing| standing.basis).max()
+        let is_enforced = |standing: &&Standing| standing.limit.mode() == Mode::Enforce;
+        let enforced = self.standings.iter().filter(is_enforced).map(|standing| standing.basis).max();
+        enforced.or_else(|| self.standings.iter().map(|standing| standing.basis).max())
     }
 
-    /// The policy that denied the query because it cannot be counted, and the reason. No store was called.
+    /// The policy that denied the query because it cannot be counted, and the reason. Nothing was charged.
     pub fn refused(&self) -> Option<(&Policy, UncountableReason)> {
         self.policies.refused(self.refused?)
     }
@@ -105,7 +107,7 @@ impl Decision {
             Verdict::Allow => Some(Micros::ZERO),
             Verdict::Deny if self.refused.is_some() => None,
             Verdict::Deny => {
-                let mut waits = self.enforced().map(|(policy, _, standing)| wait(policy, standing));
+                let mut waits = self.enforced().map(|(policy, _, standing)| retry_wait(policy, standing));
                 waits.try_fold(Micros::ZERO, |longest, wait| Some(longest.max(wait?)))
             }
         }
@@ -126,7 +128,7 @@ impl Decision {
             Verdict::Allow => self.enforced().min_by(smallest),
             // `None` is longest: it never fits.
             Verdict::Deny => self.enforced().max_by_key(|(policy, _, standing)| {
-                wait(policy, standing).map_or((true, Micros::ZERO), |wait| (false, wait))
+                retry_wait(policy, standing).map_or((true, Micros::ZERO), |wait| (false, wait))
             }),
         }
     }
@@ -147,6 +149,12 @@ impl Decision {
             && self.standings().any(|(policy, _, _)| !policy.count().is_everything())
     }
 
+    /// True if all charged policies count a response with this status, so that nothing is refunded.
+    pub fn counts_response(&self, status: u16) -> bool {
+        !self.policies.counts_by_response()
+            || self.standings().all(|(policy, _, _)| policy.count().covers(status))
+    }
+
     /// The limits that count the bytes of a body whose length was unknown when the request was decided: for
     /// [`Limiter::take_more`](crate::Limiter::take_more). `None` if there are none.
     pub fn open_charges(&self) -> Option<OpenCharges> {
@@ -162,15 +170,15 @@ impl Decision {
         (!limits.is_empty()).then(|| OpenCharges { policies: Arc::clone(&self.policies), limits })
     }
 
-    /// The same decision, to be kept longer than one request. Only a few rule sets can be loaded cheaply at a time;
-    /// this releases one.
+    /// The same decision, to be kept longer than one request. Loading a rule set is cheap only while a thread holds few of them,
+    /// and this holds one no longer.
     #[must_use]
     pub fn kept(mut self) -> Self {
         self.policies = self.policies.kept();
         self
     }
 
-    /// Takes the decision, to be kept longer than one request. One without charges stays.
+    /// Moves the decision out, as [`kept`](Self::kept), and leaves an allowed decision without charges in its place.
     #[must_use]
     pub fn take_kept(&mut self) -> Self {
         let policies = Arc::clone(&self.policies).into();
@@ -183,8 +191,8 @@ impl Decision {
     }
 }
 
-/// The wait of a standing, at least its policy's `retry_after_min`. `None` if it never fits.
-fn wait(policy: &Policy, standing: &Standing) -> Option<Micros> {
+/// How long until a standing allows the query, at least its policy's `retry_after_min`. `None` if never.
+fn retry_wait(policy: &Policy, standing: &Standing) -> Option<Micros> {
     let wait = standing.retry_after()?;
     Some(if wait.is_zero() { wait } else { wait.max(policy.retry_after_min()) })
 }

@@ -1,7 +1,7 @@
 //! Why a policy applies to a query, or does not.
 //!
-//! Selecting finds the few policies that apply. Explaining runs the same tests in the same order for all policies, and reports a finding
-//! for each. No decision waits for it, so it may allocate.
+//! [`Policies::select`] finds the few policies that apply. [`Policies::explain`] runs the same tests in the same order for all
+//! policies, and reports a finding for each. It may allocate, because no decision calls it.
 //!
 //! # Laws
 //! - The policies that [`Policies::explain`] reports as applying are those that [`Policies::select`] charges.

@@ -1,7 +1,8 @@
 //! A list that needs no allocation while it is short.
 //!
-//! A long list is a branch, in functions marked as cold. Without it, each access would first load what might be the pointer to
-//! a long list: the same bytes as the first element, which has just been written in pieces, so the processor would wait.
+//! Each access first tests whether the list is long; cold functions handle long lists. Without that branch, each access would
+//! load the pointer of a long list. In a short list these bytes are the first element, which has just been written in pieces,
+//! so the processor would wait.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};

@@ -7,14 +7,14 @@
 //!      (entrypoint)        (policies)         (store)            (limiter)       (entrypoint)
 //! ```
 //!
-//! An entrypoint describes the request as a [`Query`]. Each of the [`Policies`] that applies charges one bucket; its
-//! [`Key`](store::Key) combines the policy and the client. The [`Store`] applies all charges or none, and returns a
+//! An entrypoint describes the request as a [`Query`]. Each of the [`Policies`] that applies charges a bucket for
+//! each of its quotas; the bucket's [`Key`](store::Key) combines the policy and the client. The [`Store`] applies all charges or none, and returns a
 //! standing for each key: the units left, and when more return. One denied charge denies the query, unless its policy
 //! is in shadow mode.
 //!
 //! # Layout, in reading order
-//! - [`Limiter`]: the engine. `decide` and `settle` are its five steps on one screen; then come refunds and extra charges.
-//!   [`joint`]: several queries that are decided together.
+//! - [`Limiter`]: the engine. `decide` and `DecideCall::run` are the three middle steps on one screen; then come refunds and
+//!   extra charges. [`joint_decision`]: several queries that are decided together.
 //! - [`query`]: what an entrypoint asks. [`policy`]: everything that a policy file can say, and the selection.
 //! - [`quota`]: units per window. [`algorithm`]: the arithmetic, pure functions over small states.
 //! - [`store`]: the trait, with its charges, keys and standings. [`decision`]: the result, and its observers.
@@ -30,7 +30,7 @@ mod counted_responses;
 pub mod decision;
 mod explain;
 mod inline_vec;
-pub mod joint;
+pub mod joint_decision;
 mod key;
 mod limiter;
 mod observe;

@@ -1,4 +1,5 @@
-//! The limiter: policies, a store and an observer. `decide` and `settle` are the engine on one screen.
+//! The limiter: policies, a store and an observer. `decide` and `DecideCall::run` are the engine on one screen: select,
+//! apply, judge.
 
 mod decide_all;
 
@@ -83,7 +84,7 @@ impl<S: Store<Error = Infallible>, O: Observe> Limiter<S, O> {
     #[inline(always)]
     pub async fn decide(&self, query: &Query<'_>) -> Decision {
         let mut decision = Decision::under(self.policies.load());
-        Settling { limiter: self, query, decision: &mut decision }.settle().await;
+        DecideCall { limiter: self, query, decision: &mut decision }.run().await;
         decision
     }
 
@@ -95,27 +96,28 @@ impl<S: Store<Error = Infallible>, O: Observe> Limiter<S, O> {
         decision
     }
 
-    /// The same, into a new [`Decision::under`] this rule set, which then need not be moved: it is large.
+    /// Like [`Limiter::decide_under`], but fills `decision`, which the caller makes with [`Decision::under`]. A decision is
+    /// large, and this avoids moving it.
     #[inline(always)]
     pub async fn decide_into(&self, query: &Query<'_>, decision: &mut Decision) {
-        Settling { limiter: self, query, decision }.settle().await;
+        DecideCall { limiter: self, query, decision }.run().await;
     }
 }
 
-/// A decision that is being made.
+/// The arguments of one decision.
 ///
-/// `settle` takes one reference to all of it. A future copies its arguments when it is polled first; two that lie side by side are
-/// copied at once, and the processor waits until both stores are through. That took 7 % of a decision in memory.
-struct Settling<'a, 'q, S, O> {
+/// `run` takes a single reference to them. A future keeps its arguments in memory: it writes them one by one, and at its first
+/// poll reads two adjacent ones at once. The processor has to wait until both are written, which took 7 % of a decision.
+struct DecideCall<'a, 'q, S, O> {
     limiter: &'a Limiter<S, O>,
     query: &'a Query<'q>,
     decision: &'a mut Decision,
 }
 
-impl<S: Store<Error = Infallible>, O: Observe> Settling<'_, '_, S, O> {
+impl<S: Store<Error = Infallible>, O: Observe> DecideCall<'_, '_, S, O> {
     /// Selects, charges and judges.
     #[inline(always)]
-    async fn settle(&mut self) {
+    async fn run(&mut self) {
         let Self { limiter, query, decision } = self;
         let begun_at = limiter.observer.now();
         let mut charges = Charges::new();
@@ -141,7 +143,7 @@ impl<S: Store<Error = Infallible>, O: Observe> Limiter<S, O> {
     }
 
     /// Takes more units for a request that was allowed before its full cost was known, such as the bytes of a body as they arrive.
-    /// `query` must be the query of that decision. All limits are charged or none; a denial is reported to the observer.
+    /// `query` must be the query of that decision. All enforced limits are charged or none; a denial is reported to the observer.
     pub async fn take_more(&self, query: &Query<'_>, open: &OpenCharges, units: NonZeroU32) -> ExtraCharge {
         let OpenCharges { policies, limits } = open;
         let mut policy_before = None;
@@ -180,9 +182,9 @@ impl<S: Store<Error = Infallible>, O: Observe> Limiter<S, O> {
     }
 
     /// Refunds what a decision charged under policies that do not count responses with this status. Removes the receipts
-    /// from the decision, so a second call refunds nothing. If the store confirms all refunds, the standings then show what is
-    /// left without the charges. A charge past its limit still shows, and so does one of a sliding window counter: such a refund
-    /// is lost if the window has ended meanwhile.
+    /// from the decision, so a second call refunds nothing. If the store confirms all refunds, the standings then show the units
+    /// left without these charges. Two kinds of charges still show: those past their limit, and those of a
+    /// sliding window counter, because its refund is lost if the window has ended meanwhile.
     pub async fn refund_uncounted(&self, query: &Query<'_>, decision: &mut Decision, status: u16) {
         self.refund_where(query, decision, |policy| !policy.count().covers(status)).await;
     }

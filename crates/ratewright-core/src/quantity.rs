@@ -7,15 +7,14 @@
 //!                   │◄─ Span ─►┊               a duration plus a fraction part/over
 //! ```
 //!
-//! A bucket that returns 3 units a second returns one every 333333⅓ µs. The third is kept: a
+//! A bucket that returns 3 units a second returns one every 333333⅓ µs. The fraction is kept: a
 //! [`Moment`] and a [`Span`] carry `part / over` of a microsecond, where `over` is the quota's own
-//! denominator. So nothing is rounded until a result leaves, and then in one place: [`Span::ceil`].
+//! denominator. [`Span::ceil`] and [`Moment::ceil`] round up when a result is returned, or when the quota changes.
 //!
-//! Every integer stays below 2^53 ([`TIME_MAX`]), so that Redis' Lua, which has only doubles, can hold them too. Time
-//! therefore ends in June 2255, and no bucket refills later than that. When less than a full refill is left until the
-//! end, a bucket holds less than its burst: it is too strict, never too generous, in every store. This has no effect
-//! until two refills before the end: until 2253 with a refill of one year, until 2055 with the longest one, a hundred
-//! years.
+//! Every integer stays below 2^53 ([`TIME_MAX`]), so that Redis' Lua, which has only doubles, can hold them too. So
+//! timestamps end in June 2255, and no bucket refills later than that. In the last refill before that date a bucket holds
+//! less than its burst: it is too strict, never too generous, in every store. Earlier than two refills before that date
+//! there is no effect: before 2253 with a refill of one year, before 2055 with the longest refill, 100 years.
 
 use std::cmp::Ordering;
 use std::fmt;

@@ -1,7 +1,7 @@
 //! The quota: units per window, at most a burst at once, counted by one of five algorithms.
 //!
-//! A quota keeps the rate as written and derives the numbers for the arithmetic. With `gcd` taken out of
-//! units and window, one unit takes `lap / over` microseconds to come back:
+//! A quota keeps the rate as written, and derives `lap / over`: the microseconds in which one unit returns, that is
+//! window / units in lowest terms.
 //!
 //! ```text
 //!   10/s, burst 50     over = 1    lap = 100,000 µs    one unit 100,000 µs      full in 5 s

@@ -1,8 +1,8 @@
 //! Selectors: which queries a policy covers, and an index that finds the covering policies among many.
 //!
-//! A [`Condition`] is a list of tests, all of which must hold. Trying every policy's condition would make a decision
-//! as slow as the file is long, so each is filed under an anchor: a value or a literal that a query must contain for the
-//! condition to hold.
+//! A [`Condition`] is a list of tests, all of which must hold. If every condition were tried, the cost of a decision
+//! would grow with the number of policies. So each policy is filed under an anchor: a value or a literal that a query
+//! must contain for the condition to hold.
 //!
 //! ```text
 //!   path: /api/orders           a table by value: one look-up

@@ -185,8 +185,9 @@ impl Standing {
         }
     }
 
-    /// Returns refunded units to the standing. Times are rounded up; a window still ends when it did. `whole` is the quota of
-    /// the charge.
+    /// Adds refunded units to the standing. If all units are back, `reset_after` is zero. Otherwise a bucket is full earlier,
+    /// rounded up (by whole windows if it refills in steps), and a window ends as before. `whole` is the quota of the charge,
+    /// before its share.
     pub(crate) fn give_back(&mut self, units: u32, whole: &Quota) {
         let quota = self.quota_in_force(whole);
         let capacity = quota.capacity().get();

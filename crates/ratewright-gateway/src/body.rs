@@ -325,7 +325,7 @@ impl Upload {
         let Some(frame) = frame else { return Poll::Ready(None) };
         let mut frame = frame?;
         if let (Some(trailers), Some(rules)) = (frame.trailers_mut(), &self.rules) {
-            clean_trailers(trailers, &rules.dialect.rules, &rules.read);
+            clean_trailers(trailers, &rules.http_settings.rules, &rules.read);
         }
         let length = frame.data_ref().map_or(0, |data| data.len() as u64);
         if let Some(rate_monitor) = &mut self.rate_monitor {

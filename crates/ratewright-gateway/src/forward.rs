@@ -138,7 +138,7 @@ impl RouteForwarder {
         let is_http1 = self.route.upstream.protocol() == Protocol::Http1;
         let upgrade =
             Upgrade::requested_by(&head).filter(|_| is_http1).zip(head.extensions.remove::<OnUpgrade>());
-        let rules = &self.rules.dialect.rules;
+        let rules = &self.rules.http_settings.rules;
         let body = body.metered(head.extensions.remove::<BodyMeter>());
         let body = Upload::new(body, &self.rules, &self.route);
         if head.version >= Version::HTTP_2 {

@@ -185,7 +185,7 @@ impl ConnectionLimits for SnapshotLimits {
     /// An IPv6 client is a network.
     fn client(&self, address: IpAddr) -> Option<ClientLimit> {
         let snapshot = self.0.load();
-        let client = network(address, snapshot.dialect.rules.ipv6_prefix);
+        let client = network(address, snapshot.http_settings.rules.ipv6_prefix);
         // Counted even without a limit: a reload may set one.
         let connections_max = snapshot.settings.connections_per_address.map_or(u32::MAX, u32::from);
         Some(ClientLimit { client, connections_max })

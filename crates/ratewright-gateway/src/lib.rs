@@ -17,7 +17,7 @@ mod body;
 mod body_rate;
 pub mod cors;
 mod dial;
-mod explain;
+mod explain_header;
 mod forward;
 mod forward_error;
 mod framing_guard;
@@ -53,7 +53,7 @@ mod upstream_log;
 mod upstream_tls;
 mod worker;
 
-pub use explain::ExplainTokens;
+pub use explain_header::ExplainTokens;
 pub use gateway::{Gateway, GatewayOptions, StartedGateway};
 pub use route::Route;
 pub use route_table::RouteTable;

@@ -96,7 +96,7 @@ where
             .map_or_else(|| check_framing(head), Err)
             .map_err(Rejection::closing)?;
         check_identity(head, &live.rules.read).map_err(|error| Rejection::bad_request(error.to_string()))?;
-        let case = live.snapshot.dialect.rules.case;
+        let case = live.snapshot.http_settings.rules.case;
         let target = Target::of(&head.method, &head.uri, case)
             .map_err(|error| Rejection::bad_request(error.to_string()))?;
         let find =

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::body_rate::BodyRate;
 use crate::cors::Cors;
-use crate::explain::ExplainTokens;
+use crate::explain_header::ExplainTokens;
 use crate::route::Timeouts;
 use crate::route_table::RouteTable;
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use ratewright_core::Policies;
-use ratewright_http::Dialect;
+use ratewright_http::HttpSettings;
 
 use crate::settings::GatewaySettings;
 
@@ -22,7 +22,7 @@ pub struct Snapshot {
     /// The policies on concurrency.
     pub permits: Arc<Policies>,
     /// The identification rules, and which headers responses carry.
-    pub dialect: Arc<Dialect>,
+    pub http_settings: Arc<HttpSettings>,
 }
 
 /// The current snapshot.

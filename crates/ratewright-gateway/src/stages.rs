@@ -37,7 +37,7 @@ use tower_service::Service;
 
 use crate::access_log::{Arrival, PendingEntry};
 use crate::body::Body;
-use crate::explain;
+use crate::explain_header;
 use crate::forward::{BodyWithClient, Forward};
 use crate::forward_error::ClientAborted;
 use crate::framing_guard::GuardHandle;
@@ -90,7 +90,7 @@ where
         let body = RequestBody::new(body, &head, &client.backlog);
         let is_head = head.method == Method::HEAD;
         let settings = &live.snapshot.settings;
-        let wants_explanation = explain::take(&mut head, settings.explain_tokens.as_ref());
+        let wants_explanation = explain_header::take(&mut head, settings.explain_tokens.as_ref());
         let report = match settings.has_access_log {
             _ if wants_explanation => Some(Arc::new(DecisionReport::with_explanation())),
             true => Some(Arc::default()),
@@ -98,7 +98,7 @@ where
         };
         let routed = self.route(&live, client, &mut head);
         let address =
-            client_address(&head.headers, client.peer.address, &live.snapshot.dialect.rules.proxies);
+            client_address(&head.headers, client.peer.address, &live.snapshot.http_settings.rules.proxies);
         let number = routed.as_ref().ok().and_then(Routed::route);
         let route = number.and_then(|number| settings.routes.nth(number));
         let cors = cors_of(settings, &routed, &head);
@@ -116,9 +116,9 @@ where
                     peer: client.peer.address,
                     is_trusted_proxy: false,
                     client: Some(address),
-                    has_normal_path: has_normal_path(&head, &live.snapshot.dialect.rules),
+                    has_normal_path: has_normal_path(&head, &live.snapshot.http_settings.rules),
                     token: None,
-                    dialect: None,
+                    http_settings: None,
                     body: Some(body.length()),
                     report: report.clone(),
                 };
@@ -145,9 +145,9 @@ where
         if is_head {
             strip_body(&mut response);
         }
-        response.headers_mut().remove(explain::EXPLAIN); // set by the gateway only
+        response.headers_mut().remove(explain_header::EXPLAIN); // set by the gateway only
         if let Some(report) = report.filter(|_| wants_explanation) {
-            explain::add(&mut response, &report);
+            explain_header::add(&mut response, &report);
         }
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             client.guard.pass_through(); // before the client gets the 101

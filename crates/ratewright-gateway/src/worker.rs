@@ -15,7 +15,7 @@ use ratewright_core::decision::Observe;
 use ratewright_core::query::Entrypoint;
 use ratewright_core::{Clock, Store};
 use ratewright_http::correlation::given_id;
-use ratewright_http::{ProblemContext, SharedDialect};
+use ratewright_http::{ProblemContext, SharedHttpSettings};
 use ratewright_tower::{InFlightLayer, RateLimitLayer, RequestReader};
 use tower_layer::Layer;
 
@@ -116,9 +116,9 @@ where
 
 /// How requests of a snapshot are identified.
 fn reader<S, O>(gateway: &Gateway<S, O>, snapshot: &Snapshot) -> RequestReader {
-    let dialect: SharedDialect = Arc::new(ArcSwap::new(Arc::clone(&snapshot.dialect)));
+    let http_settings: SharedHttpSettings = Arc::new(ArcSwap::new(Arc::clone(&snapshot.http_settings)));
     RequestReader::new(Arc::clone(&gateway.wall))
-        .dialect(dialect)
+        .http_settings(http_settings)
         .entrypoint(Entrypoint::Gateway)
         .without_decisions()
         .metering_bodies()

@@ -24,7 +24,7 @@
 
 mod address_origin;
 mod forwarded;
-mod node;
+mod forwarded_hop;
 mod untrusted;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -107,7 +107,7 @@ pub fn client_address(headers: &HeaderMap, peer: IpAddr, rules: &Proxies) -> IpA
         Forwarding::XForwardedFor if headers.contains_key(X_FORWARDED_FOR) => {
             let lines = headers.get_all(X_FORWARDED_FOR).iter().rev();
             let entries = lines.flat_map(|line| line.as_bytes().rsplit(|&byte| byte == b','));
-            walk(entries.map(node::parse), peer, rules)
+            walk(entries.map(forwarded_hop::parse), peer, rules)
         }
         Forwarding::XForwardedFor => real_ip(headers).unwrap_or(peer),
     }
@@ -115,7 +115,7 @@ pub fn client_address(headers: &HeaderMap, peer: IpAddr, rules: &Proxies) -> IpA
 
 /// The client in the value of `X-Forwarded-For` that a trusted proxy sent. `None` if it does not end with an address.
 pub fn forwarded_address(line: &[u8], rules: &Proxies) -> Option<IpAddr> {
-    let mut hops = line.rsplit(|&byte| byte == b',').map(node::parse);
+    let mut hops = line.rsplit(|&byte| byte == b',').map(forwarded_hop::parse);
     let nearest = hops.next()??;
     Some(if rules.trust(nearest) { walk(hops, nearest, rules) } else { nearest })
 }
@@ -221,7 +221,7 @@ fn walk(hops: impl Iterator<Item = Option<IpAddr>>, peer: IpAddr, rules: &Proxie
 fn real_ip(headers: &HeaderMap) -> Option<IpAddr> {
     let mut lines = headers.get_all(X_REAL_IP).iter().map(HeaderValue::as_bytes);
     match (lines.next(), lines.next()) {
-        (Some(line), None) => node::parse(line),
+        (Some(line), None) => forwarded_hop::parse(line),
         _ => None,
     }
 }

@@ -164,13 +164,13 @@ pub fn origin(
             if let Some(header) = &rules.user_header
                 && facts.is_user_by_header =>
         {
-            format!("the header {header} of a trusted proxy")
+            format!("the {header} header from a trusted proxy")
         }
         AttributeName::User
             if let Some(header) = &rules.user_header
                 && rules.token.is_none() =>
         {
-            format!("missing: no header {header} of a trusted proxy")
+            format!("missing: no {header} header from a trusted proxy")
         }
         AttributeName::User | AttributeName::Claim(_) => match (&rules.token, facts.token_error) {
             (None, _) => "missing: clients.user.jwt is not set, so tokens are not read".to_owned(),
@@ -183,7 +183,7 @@ pub fn origin(
                     "the request has no Authorization header"
                 };
                 let other = rules.user_header.as_ref().filter(|_| *name == AttributeName::User);
-                let other = other.map(|header| format!(", and no header {header} of a trusted proxy"));
+                let other = other.map(|header| format!(", and no {header} header from a trusted proxy"));
                 format!("missing: {cause}{}", other.unwrap_or_default())
             }
         },

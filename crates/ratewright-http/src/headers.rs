@@ -21,10 +21,10 @@
 //!   than `r` can be spent.
 //! - A policy in shadow mode is never shown.
 
-mod constant_values;
 mod parse;
 mod render;
 mod shown_limit;
+mod value_cache;
 
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use ratewright_core::policy::{Limit, UncountableReason};

@@ -4,7 +4,7 @@
 //! - [`RateLimitHeaders`] renders and parses both families of rate limit headers, and does their rounding;
 //!   [`HeaderStyle`] chooses which of them a response carries.
 //! - [`identify`](identify()) turns a request into the attributes of a query: the client and what it requests.
-//! - [`Dialect`] holds the trust rules and the response format; a reload replaces it as a whole.
+//! - [`HttpSettings`] has the trust rules and the response format; a reload replaces all of it.
 //! - [`address`] finds the client's address, and the bucket that it belongs to.
 //! - [`jwt`] finds the user in a signed token; verifying one needs the feature `jwt`.
 //! - [`parts`] reads headers, cookies, query parameters and the host.
@@ -25,10 +25,10 @@ pub mod address;
 #[cfg(feature = "identify")]
 pub mod correlation;
 #[cfg(feature = "identify")]
-mod dialect;
-#[cfg(feature = "identify")]
 pub mod explain;
 pub mod headers;
+#[cfg(feature = "identify")]
+mod http_settings;
 #[cfg(feature = "identify")]
 pub mod identify;
 #[cfg(feature = "identify")]
@@ -51,7 +51,7 @@ pub use headers::{HeaderStyle, RateLimitHeaders};
 #[cfg(feature = "identify")]
 pub use {
     correlation::CorrelationId,
-    dialect::{Dialect, SharedDialect},
+    http_settings::{HttpSettings, SharedHttpSettings},
     identify::{Facts, IdentityRules, identify},
     problem::{Problem, ProblemContext},
     request_context::RequestContext,

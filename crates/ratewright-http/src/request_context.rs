@@ -9,7 +9,7 @@ use http::{HeaderMap, Version};
 use ratewright_core::{Decision, Verdict};
 
 use crate::address::{self, Proxies};
-use crate::dialect::Dialect;
+use crate::http_settings::HttpSettings;
 use crate::identify::RequestToken;
 use crate::jwt::TokenError;
 
@@ -26,8 +26,8 @@ pub struct RequestContext {
     pub has_normal_path: bool,
     /// The token, if a stage has verified it.
     pub token: Option<Arc<VerifiedToken>>,
-    /// The dialect under which the other fields were found. `None`: they are valid under any.
-    pub dialect: Option<Arc<Dialect>>,
+    /// The HTTP settings under which the other fields were found. `None`: they are valid under any.
+    pub http_settings: Option<Arc<HttpSettings>>,
     /// The length of the body, if the stage that reads it has determined it.
     pub body: Option<BodyLength>,
     /// Where later stages record their decisions. `None`: no stage reads them.
@@ -141,16 +141,17 @@ impl RequestContext {
             client: None,
             has_normal_path: false,
             token: None,
-            dialect: None,
+            http_settings: None,
             body: None,
             report: None,
         }
     }
 
-    /// The part that is valid under this dialect: another dialect may trust other proxies and tokens.
+    /// The part that is valid under these HTTP settings: others may trust other proxies and tokens.
     #[must_use]
-    pub fn valid_under(self, dialect: &Arc<Dialect>) -> Self {
-        let is_valid = self.dialect.as_ref().is_none_or(|found_under| Arc::ptr_eq(found_under, dialect));
+    pub fn valid_under(self, http_settings: &Arc<HttpSettings>) -> Self {
+        let is_valid =
+            self.http_settings.as_ref().is_none_or(|found_under| Arc::ptr_eq(found_under, http_settings));
         if is_valid { self } else { Self { report: self.report, body: self.body, ..Self::of(self.peer) } }
     }
 

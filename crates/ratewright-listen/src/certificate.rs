@@ -1,11 +1,11 @@
-//! When certificates expire.
+//! The expiry of our own certificates.
 //!
 //! ```text
 //!   Certificate ─ TBSCertificate ─ … issuer, Validity { notBefore, notAfter }, subject …     RFC 5280
 //! ```
 //!
-//! rustls verifies peers' certificates but does not say when our own expire. Of all fields of a certificate only
-//! `Validity` is a sequence of two times, so the search is for that.
+//! rustls verifies the certificates of peers, but does not show when our own expire. `Validity` is the only field that is a
+//! sequence of two times, so the parser looks for that.
 
 use simple_asn1::{ASN1Block, from_der};
 use tokio_rustls::rustls::pki_types::CertificateDer;

@@ -1,4 +1,4 @@
-//! What happens on a connection before HTTP.
+//! Connection setup before HTTP: the PROXY protocol header, then the TLS handshake, each if configured.
 
 use crate::proxy_protocol::ProxyProtocol;
 use crate::tls::Tls;

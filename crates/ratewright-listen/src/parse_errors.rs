@@ -1,15 +1,15 @@
 //! Responses to requests that hyper cannot parse.
 //!
-//! hyper responds to them itself, before any service sees them: 400, 414 or 431 with an empty body. This stream
-//! replaces that response with one that says what is wrong and carries the correlation id of the log line.
+//! hyper responds to them itself, before any service sees them: 400, 414 or 431 with an empty body. [`ParseErrors`]
+//! replaces that response with one that says what is wrong, and carries the correlation id of the log line.
 //!
 //! ```text
 //!   hyper ── HTTP/1.1 400 Bad Request, content-length: 0 ──► ParseErrors ── the entrypoint's problem ──► client
 //!         ── anything else ──────────────────────────────────────────────── as it is ─────────────────►
 //! ```
 //!
-//! A response is replaced only if one write holds exactly that head. An entrypoint whose own responses may look the
-//! same tells them apart by [`RenderParseError::flushed`]: after a flush, with no request in flight, only hyper writes.
+//! It replaces a response only if one write consists of exactly that head. If an entrypoint can send the same bytes itself,
+//! it needs [`RenderParseError::flushed`] to know when only hyper writes: after a flush, with no request in flight.
 
 use std::io;
 use std::net::IpAddr;

@@ -7,9 +7,9 @@ use smallvec::SmallVec;
 
 use crate::descriptor::Descriptor;
 use crate::error::{DescriptorError, DescriptorErrorKind, DescriptorField};
-use crate::level::{DescriptorLevel, DescriptorNode, Entry, EntryText, MatchKind};
 use crate::matched::Matched;
 use crate::rule::{Rule, TreePosition};
+use crate::tree_level::{DescriptorLevel, DescriptorNode, Entry, EntryText, MatchKind};
 
 /// All domains with their descriptors.
 #[derive(Clone, Debug, Default)]

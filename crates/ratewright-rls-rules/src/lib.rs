@@ -29,19 +29,19 @@
 mod descriptor;
 mod domains;
 mod error;
-mod level;
 mod matched;
 mod metric;
 mod name;
 mod rule;
+mod tree_level;
 mod unit;
 mod wildcard;
 
 pub use descriptor::{Descriptor, RateLimit};
 pub use domains::{Domains, DuplicateDomains};
 pub use error::{DescriptorError, DescriptorErrorKind, DescriptorField};
-pub use level::Entry;
 pub use matched::{Limited, Matched, replace};
 pub use name::PREFIX;
 pub use rule::{CurrentLimit, Rule};
+pub use tree_level::Entry;
 pub use unit::Unit;

@@ -1,7 +1,7 @@
 //! The name of a descriptor's metric, for one request.
 
 use crate::domains::Domains;
-use crate::level::{DescriptorNode, Entry, MatchKind};
+use crate::tree_level::{DescriptorNode, Entry, MatchKind};
 use ratewright_telemetry::sounds_secret;
 
 impl Domains {

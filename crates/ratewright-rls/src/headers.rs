@@ -5,7 +5,7 @@
 
 use ratewright_core::Timestamp;
 
-use crate::rules::HeaderFamily;
+use crate::settings::HeaderFamily;
 use crate::status::DescriptorOutcome;
 use crate::wire::HeaderValue;
 

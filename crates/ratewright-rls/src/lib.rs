@@ -18,7 +18,7 @@
 #[doc(hidden)]
 pub mod fuzzing;
 mod headers;
-mod hits;
+mod hit_counts;
 mod inline_executor;
 mod invalid_utf8;
 pub mod json;
@@ -26,22 +26,22 @@ mod limit_override;
 mod listen;
 mod matching;
 mod preface_timeout;
-mod refunds;
+mod refund_access;
 mod rls;
-mod rules;
 mod run_to_completion;
 mod service;
+mod settings;
 mod status;
 mod unary;
 mod unmatched;
 pub mod wire;
 
-pub use hits::{HitCounts, HitsOf};
+pub use hit_counts::{HitCounts, HitsOf};
 pub use limit_override::{is_override_policy, policies as override_policies};
 pub use listen::{GrpcListenerSettings, serve};
-pub use refunds::Refunds;
+pub use refund_access::Refunds;
 pub use rls::{Refusal, Rls};
-pub use rules::{Compat, HeaderFamily, RlsSettings, RuleSet, SharedRuleSet};
 pub use service::{GrpcHealth, GrpcService};
+pub use settings::{Compat, HeaderFamily, RlsSettings, RuleSet, SharedRuleSet};
 pub use unary::ResponseBody;
 pub use unmatched::Unmatched;

@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 
 use crate::inline_executor::InlineExecutor;
 use crate::preface_timeout::PrefaceTimeout;
-use crate::refunds::{ClientCertificate, Refunds};
+use crate::refund_access::{ClientCertificate, Refunds};
 use crate::service::GrpcService;
 
 /// Limits and timeouts of gRPC connections.

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU32;
 
-use ratewright_core::joint::{GiveBack, JointQuery, JointQuota, JointTerms, Veto};
+use ratewright_core::joint_decision::{GiveBack, JointQuery, JointQuota, JointTerms, Veto};
 use ratewright_core::policy::Mode;
 use ratewright_core::query::{Ask, Attribute, AttributeName, Entrypoint, Select};
 use ratewright_core::{Micros, Query};
@@ -10,8 +10,8 @@ use ratewright_rls_rules::{Entry, Matched, Rule, replace};
 use smallvec::SmallVec;
 
 use crate::limit_override::{self, LimitOverride};
-use crate::refunds::Refunds;
-use crate::rules::{Compat, RlsSettings, RuleSet};
+use crate::refund_access::Refunds;
+use crate::settings::{Compat, RlsSettings, RuleSet};
 use crate::wire::{RateLimitDescriptor, RateLimitRequest};
 
 /// The longest part of a value that names a bucket, in bytes: it is part of the Redis key.

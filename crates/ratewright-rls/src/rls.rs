@@ -22,10 +22,10 @@ use ratewright_rls_rules::Entry;
 use smallvec::SmallVec;
 
 use crate::headers;
-use crate::hits::{HitCounts, NameSource};
+use crate::hit_counts::{HitCounts, NameSource};
 use crate::matching::{DescriptorMatch, Hits, bucket_names, entries, match_descriptors, queries, terms};
-use crate::refunds::{IgnoredRefunds, Refunds};
-use crate::rules::{RlsSettings, RuleSet, SharedRuleSet};
+use crate::refund_access::{IgnoredRefunds, Refunds};
+use crate::settings::{RlsSettings, RuleSet, SharedRuleSet};
 use crate::status::{self, DescriptorOutcome};
 use crate::unmatched::Unmatched;
 use crate::wire::{Code, RateLimitRequest, RateLimitResponse};

@@ -21,7 +21,7 @@ use tower::ServiceExt;
 use tower::util::BoxCloneSyncService;
 
 use crate::listen::GrpcListenerSettings;
-use crate::refunds::Refunds;
+use crate::refund_access::Refunds;
 use crate::rls::Rls;
 use crate::run_to_completion::RunToCompletion;
 use crate::unary::{self, ResponseBody};

@@ -1,7 +1,7 @@
 //! The status of a descriptor, as responses show it.
 
 use ratewright_core::Timestamp;
-use ratewright_core::joint::JointDecision;
+use ratewright_core::joint_decision::JointDecision;
 use ratewright_core::policy::Limit;
 use ratewright_core::quota::Algorithm;
 use ratewright_core::store::Standing;

@@ -19,7 +19,8 @@
 //! | `GET`, `POST /api/v1/admin/client` | the buckets of a client under all policies |
 //! | `POST /api/v1/explain` | why a request is limited or not |
 //!
-//! The last four need the limiter, so [`rest::key_router`](crate::rest::key_router) has their routes.
+//! The calls for keys, resets, clients and explain need the limiter, so [`rest::key_router`](crate::rest::key_router) has
+//! their routes.
 //!
 //! Health checks and the files of the page are [`open`] to all callers: probes have no token, and the page contains no
 //! data. The others are [`guarded`], as are unknown paths; the program adds access control to those, then merges both.

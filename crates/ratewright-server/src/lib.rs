@@ -9,7 +9,7 @@
 //!
 //! An entrypoint turns a request into a query, has it decided, and renders the decision.
 
-mod access;
+mod access_control;
 pub mod admin;
 mod body;
 mod key;
@@ -20,7 +20,7 @@ mod settings;
 pub mod telemetry;
 mod url;
 
-pub use access::{Access, Caller, ClientCertified, TokenDigest, authorized, guard, is_exposed};
+pub use access_control::{Access, Caller, ClientCertified, TokenDigest, authorized, guard, is_exposed};
 pub use listen::{HttpListenerSettings, RejectRequest, serve, serve_checked};
 pub use ratewright_listen::{ConnectionSetup, Tls};
 pub use settings::{ServerSettings, SharedServerSettings};

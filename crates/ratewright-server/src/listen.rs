@@ -31,7 +31,7 @@ use ratewright_listen::{
 use tokio::net::TcpListener;
 use tower::{Service, ServiceExt};
 
-use crate::access::{BehindLoadBalancer, ClientCertified};
+use crate::access_control::{BehindLoadBalancer, ClientCertified};
 use crate::response::{ProblemResponse, add_request_id};
 
 /// Limits and timeouts of connections.

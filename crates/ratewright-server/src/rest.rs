@@ -17,7 +17,7 @@
 
 mod authorize;
 mod bucket_target;
-mod client;
+mod client_buckets;
 mod decide;
 mod in_flight;
 #[cfg(test)]
@@ -45,7 +45,7 @@ use ratewright_core::{Clock, Limiter, Store, Verdict};
 use ratewright_http::correlation::given_id;
 use ratewright_http::{CorrelationId, Problem, RateLimitHeaders};
 
-use crate::access::Caller;
+use crate::access_control::Caller;
 use crate::body::{self, BodyLimits};
 use crate::response::{HandlerResult, ProblemResponse, json, method_not_allowed, not_found};
 use crate::settings::{ServerSettings, SharedServerSettings};
@@ -53,7 +53,7 @@ use bucket_target::BucketTarget;
 use params::{AcceptedParams, Params};
 
 pub use authorize::{AUTHORIZE, authorize_router, misdirected};
-pub use client::IsListed;
+pub use client_buckets::IsListed;
 pub use decide::{CountInFlight, FindRoute, FoundRoute, GatewayView, parse as parse_decide};
 
 /// The limits on the body of one query, and of a batch.
@@ -145,7 +145,8 @@ where
     let decision = target.decide(&api.limiter, &policies, Ask::Spend(target.permits), &id).await;
     let now = api.clock.now();
     let limit_status = wire::LimitStatus::of(&target, &decision, now)?;
-    let mut response = wire::check_response(&target, &decision, &limit_status, settings.dialect.headers)?;
+    let mut response =
+        wire::check_response(&target, &decision, &limit_status, settings.http_settings.headers)?;
     if decision.verdict() == Verdict::Deny {
         set_correlation_id(&mut response, &id.text());
     }
@@ -165,7 +166,7 @@ where
     let params = params(&request, AcceptedParams::Key)?;
     let target = BucketTarget::resolve(&request, &params, AcceptedParams::Key, &settings, &policies, now)?;
     let decision = target.look(&api.limiter, &policies).await;
-    let mut response = wire::remaining_response(&target, &decision, now, settings.dialect.headers)?;
+    let mut response = wire::remaining_response(&target, &decision, now, settings.http_settings.headers)?;
     add_request_id(&mut response, request.headers());
     respond(response)
 }
@@ -212,13 +213,13 @@ where
 {
     let settings = api.settings.load_full();
     if request.method() == Method::GET {
-        let ip = client::parse(request.uri().query().unwrap_or_default())?;
-        let client = client::ClientLookup::of_address(ip, &settings.dialect.rules);
+        let ip = client_buckets::parse(request.uri().query().unwrap_or_default())?;
+        let client = client_buckets::ClientLookup::of_address(ip, &settings.http_settings.rules);
         return respond(client.inspect(&api.limiter, &api.gateway, is_listed).await);
     }
     let (head, body) = request.into_parts();
     let body = body::read(&head.headers, body, BODY_LIMITS).await?;
-    let lookup = client::parse_request(&body)?;
+    let lookup = client_buckets::parse_request(&body)?;
     let (rates, permits) = (api.limiter.policies(), (api.gateway.permits)());
     let of_permits = permits.needs().iter().filter(|name| !rates.needs().contains(name));
     let needs: Vec<_> = rates.needs().iter().chain(of_permits).cloned().collect();

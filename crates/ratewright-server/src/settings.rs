@@ -1,20 +1,20 @@
-//! Settings of the REST and admin listeners: the HTTP dialect and the access control.
+//! Settings of the REST and admin listeners: the HTTP settings and the access control.
 //!
 //! A reload replaces all of them at once; each request uses one consistent version.
 
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use ratewright_http::Dialect;
+use ratewright_http::HttpSettings;
 use ratewright_http::identify::original_request::AuthorizeProtocol;
 
-use crate::access::Access;
+use crate::access_control::Access;
 
 /// Settings of the REST and admin listeners.
 #[derive(Debug, Default)]
 pub struct ServerSettings {
     /// Which identities to trust, and what responses carry.
-    pub dialect: Arc<Dialect>,
+    pub http_settings: Arc<HttpSettings>,
     /// Which callers are authorized.
     pub access: Access,
     /// How proxies send the client's request to `/api/v1/authorize`. None: the endpoint is disabled.

@@ -6,12 +6,12 @@ mod html;
 pub(crate) mod number;
 mod report_table;
 #[cfg(test)]
-mod samples;
-#[cfg(test)]
 mod schema_tests;
 mod sparkline;
 pub mod suggestion;
 mod svg;
+#[cfg(test)]
+mod test_reports;
 mod text;
 mod time;
 mod timeline;

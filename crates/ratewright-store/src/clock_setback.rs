@@ -1,8 +1,8 @@
-//! Which refunds return nothing, because the store's clock was set back or its buckets were cleared.
+//! Refunds that return nothing, because the store's clock was set back or its buckets were cleared.
 //!
 //! ```text
 //!   clock   ──────────► 100  set back to 50 ──────────► 100 ─────►
-//!   charge          90                                       refund at 110: 20 s later, the clock says; it was 70
+//!   charge          90                                       refund at 110: the clock shows 20 s, but 70 s have passed
 //! ```
 //!
 //! A refund returns the units that have not returned since the charge. After the clock was set back, it shows less time

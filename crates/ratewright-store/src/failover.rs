@@ -1,4 +1,4 @@
-//! A decision whatever happens: the shared store, and the fallback while it does not respond.
+//! Decides always: by the shared store, or by a fallback while that store does not respond.
 //!
 //! ```text
 //!   charges ─→ shared store ─→ standings, Shared

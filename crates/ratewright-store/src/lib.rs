@@ -24,6 +24,7 @@
 //!
 //! `tests/it/laws.rs` holds the laws that every store must keep; it runs the same histories on each.
 
+mod all_or_none;
 mod clock;
 mod clock_setback;
 #[cfg(feature = "redis")]
@@ -32,7 +33,6 @@ mod keyed;
 mod memory;
 #[cfg(feature = "redis")]
 pub mod redis;
-mod settle;
 
 pub use clock::{SystemClock, WallClock};
 #[cfg(feature = "redis")]

@@ -13,7 +13,7 @@
 //! craft two clients that share a bucket, and a slot takes 32 bytes however long the client's name is.
 //!
 //! # Laws
-//! `tests/it/laws.rs` for what it answers, `tests/it/memory.rs` for caps, floods and threads.
+//! `tests/it/laws.rs` checks the standings; `tests/it/memory.rs` checks caps, floods and threads.
 
 mod changed_quota;
 mod keys_by_limit;
@@ -32,8 +32,8 @@ use ratewright_core::store::{Act, Basis, Charge, Key, Receipt, Refund, Standing,
 use ratewright_core::{Clock, Micros, Quota, Store, Timestamp};
 use smallvec::SmallVec;
 
+use crate::all_or_none::{self, Buckets, settle};
 use crate::clock_setback::TimeSeen;
-use crate::settle::{self, Buckets, settle};
 use shard::{BucketChange, Shard, Visit, VisitPurpose};
 use siphash::SipHasher;
 use slot::Identity;
@@ -252,7 +252,7 @@ impl<C: Clock> MemoryStore<C> {
             &mut Held { places, locked, now },
             now,
             Basis::Local,
-            settle::Purpose::Spend,
+            all_or_none::Purpose::Spend,
             standings,
         );
     }

@@ -34,8 +34,8 @@ pub use link::LinkStatus;
 pub use name::digest_of;
 pub use servers::{Certificates, Servers, ServersError};
 
+use crate::all_or_none::Purpose;
 use crate::failover::Peers;
-use crate::settle::Purpose;
 use clock_setback_by_slot::TimesSeen;
 use instances::Presence;
 use link::Link;

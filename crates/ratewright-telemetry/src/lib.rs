@@ -6,11 +6,11 @@
 //!
 //! Stores and entrypoints both report, and must not depend on each other; `ratewright-core` does not report.
 
-mod hidden;
+mod escape;
 mod histogram;
 mod secret;
 
-pub use hidden::{escape_hidden, push_visible};
+pub use escape::{escape_hidden, push_visible};
 pub use histogram::{Histogram, Reading};
 pub use secret::{has_credentials, may_be_secret, sounds_secret};
 

@@ -1,4 +1,4 @@
-//! Identify, decide, and render a denial: the part that both layers share.
+//! Identify, decide, and render a denial: the part that [`RateLimit`](crate::RateLimit) and [`InFlight`](crate::InFlight) share.
 
 use std::convert::Infallible;
 use std::net::IpAddr;
@@ -19,7 +19,8 @@ use ratewright_http::headers::WrittenHeaders;
 use ratewright_http::identify::{AmbiguousPaths, identify_with_context};
 use ratewright_http::request_context::{BodyLength, DecisionReport};
 use ratewright_http::{
-    CorrelationId, Dialect, Facts, HeaderStyle, Problem, ProblemContext, RateLimitHeaders, RequestContext,
+    CorrelationId, Facts, HeaderStyle, HttpSettings, Problem, ProblemContext, RateLimitHeaders,
+    RequestContext,
 };
 use smallvec::SmallVec;
 use tracing::{debug, warn};
@@ -65,8 +66,8 @@ pub(crate) fn now_or_never<F: Future>(future: F) -> Option<F::Output> {
 
 impl<S: Store<Error = Infallible>, O: Observe> Decider<S, O> {
     /// Identifies the client and decides. Stores what it finds in `known`; if `known` is empty, the peer comes from the
-    /// request's extensions or from the reader. `finish` makes of the decision what is needed later. A decision is large, so
-    /// `finish` takes it only if its charge may be refunded.
+    /// request's extensions or from the reader. `finish` turns the decision into the value that is needed later. A
+    /// decision is large, so `finish` moves it out only if it is still needed.
     pub(crate) async fn decide<K>(
         &self,
         request: &Parts,
@@ -76,7 +77,7 @@ impl<S: Store<Error = Infallible>, O: Observe> Decider<S, O> {
         let reader = &self.reader;
         if known.is_none() {
             *known = match request.extensions.get::<RequestContext>() {
-                Some(before) => Some(before.clone().valid_under(&reader.dialect.load())),
+                Some(before) => Some(before.clone().valid_under(&reader.http_settings.load())),
                 None => (reader.peer)(request).map(RequestContext::of),
             };
         }
@@ -90,30 +91,30 @@ impl<S: Store<Error = Infallible>, O: Observe> Decider<S, O> {
                 length @ (BodyLength::Bytes(_) | BodyLength::Unknown | BodyLength::NotMetered) => length,
             });
         }
-        let dialect = reader.dialect.load();
+        let http_settings = reader.http_settings.load();
         let (client, needs);
-        let mut facts = if self.needs_only_the_address(&policies, known, &dialect) {
-            let address = known.client(&request.headers, &dialect.rules.proxies);
-            client = ClientName::new(address, dialect.rules.ipv6_prefix);
+        let mut facts = if self.needs_only_the_address(&policies, known, &http_settings) {
+            let address = known.client(&request.headers, &http_settings.rules.proxies);
+            client = ClientName::new(address, http_settings.rules.ipv6_prefix);
             Facts::of_client(address, client.as_str())
         } else {
             needs = Arc::clone(policies.needs());
-            identify_with_context(request, known, &dialect.rules, &needs, now)
+            identify_with_context(request, known, &http_settings.rules, &needs, now)
         };
         self.add_attributes(request, &policies, &mut facts);
-        let proxies = &dialect.rules.proxies;
+        let proxies = &http_settings.rules.proxies;
         if let Some(header) = newly_ignored(&request.headers, known.peer, proxies, now) {
             warn_of_ignored(header, known.peer);
         }
-        dialect.report_unknown_key(&facts);
+        http_settings.report_unknown_key(&facts);
         if let Some(cause) = facts.token_error {
             debug!(%cause, "token rejected: its user and claims are ignored");
         }
-        if let Some(problem) = facts.problem(&dialect.rules) {
+        if let Some(problem) = facts.problem(&http_settings.rules) {
             return Err(problem);
         }
-        let style = dialect.headers;
-        drop(dialect);
+        let style = http_settings.headers;
+        drop(http_settings);
         known.client = facts.address;
         if let Some(token) = facts.token.take() {
             known.token = Some(token);
@@ -141,11 +142,16 @@ impl<S: Store<Error = Infallible>, O: Observe> Decider<S, O> {
     }
 
     /// True if no policy, observer or report needs more of the request than the client's address.
-    fn needs_only_the_address(&self, policies: &Policies, known: &RequestContext, dialect: &Dialect) -> bool {
+    fn needs_only_the_address(
+        &self,
+        policies: &Policies,
+        known: &RequestContext,
+        http_settings: &HttpSettings,
+    ) -> bool {
         policies.needs().iter().all(|name| matches!(name, AttributeName::Ip))
             && !self.limiter.reads_attributes()
             && known.report.is_none()
-            && dialect.rules.ambiguous_paths == AmbiguousPaths::Count
+            && http_settings.rules.ambiguous_paths == AmbiguousPaths::Count
     }
 
     /// Records the decision for the outer stage that asked for a report.
@@ -159,8 +165,8 @@ impl<S: Store<Error = Infallible>, O: Observe> Decider<S, O> {
         (query, decision): (&Query<'_>, &Decision),
     ) {
         report.record(decision, || {
-            let dialect = self.reader.dialect.load();
-            let rules = &dialect.rules;
+            let http_settings = self.reader.http_settings.load();
+            let rules = &http_settings.rules;
             let sources = IdentitySources { has_authorization: request.headers.contains_key(AUTHORIZATION) };
             let address = AddressOrigin::of(&request.headers, known.peer, &rules.proxies);
             Explain { query, decision, facts, rules, address, sources }.line()
@@ -189,17 +195,11 @@ impl<S: Store<Error = Infallible>, O: Observe> Decider<S, O> {
         decision: &Decision,
         rendering: RenderContext,
     ) -> Response<String> {
-        let dialect = self.reader.dialect.load();
+        let http_settings = self.reader.http_settings.load();
         let id = CorrelationId::new(&request.headers, rendering.generated_id).text();
-        let mut response = denial(request, &id, (decision, rendering.now), &dialect);
+        let mut response = denial(request, &id, (decision, rendering.now), &http_settings);
         rendering.headers(decision).put_into(response.headers_mut());
-        if request.method == Method::HEAD {
-            // In HTTP/2 a body would be a protocol error.
-            let length = response.body().len();
-            response.headers_mut().insert(CONTENT_LENGTH, length.into());
-            response.body_mut().clear();
-        }
-        response
+        without_body_for_head(request, response)
     }
 }
 
@@ -219,7 +219,8 @@ impl<S, O> Decider<S, O> {
     pub(crate) fn reject(&self, request: &Parts, problem: Problem) -> Response<String> {
         let id = CorrelationId::new(&request.headers, fastrand::u128(..)).text();
         let (kind, instance, now) = (Problem::BLANK, Some(request.uri.path()), self.reader.clock.now());
-        problem.on(&ProblemContext { kind, instance, correlation_id: &id, now }).render()
+        let response = problem.on(&ProblemContext { kind, instance, correlation_id: &id, now }).render();
+        without_body_for_head(request, response)
     }
 }
 
@@ -253,13 +254,23 @@ fn denial(
     request: &Parts,
     id: &str,
     (decision, now): (&Decision, Timestamp),
-    dialect: &Dialect,
+    http_settings: &HttpSettings,
 ) -> Response<String> {
     let instance = Some(request.uri.path());
-    let occasion = ProblemContext { kind: &dialect.problem_type, instance, correlation_id: id, now };
+    let occasion = ProblemContext { kind: &http_settings.problem_type, instance, correlation_id: id, now };
     let mut response = Problem::denial(decision, &occasion).render();
     if let Ok(id) = HeaderValue::from_str(id) {
         response.headers_mut().insert(CORRELATION_ID, id);
+    }
+    response
+}
+
+/// The response without its body if the request is HEAD: in HTTP/2 a body would be a protocol error.
+fn without_body_for_head(request: &Parts, mut response: Response<String>) -> Response<String> {
+    if request.method == Method::HEAD {
+        let length = response.body().len();
+        response.headers_mut().insert(CONTENT_LENGTH, length.into());
+        response.body_mut().clear();
     }
     response
 }

@@ -6,11 +6,12 @@
 //!            └─ Deciding ────┘   allowed ─► (Waiting) ─► Calling ─► (Refunding) ─► headers are added
 //! ```
 //!
-//! Dropping the future while it is Waiting refunds the charge; from Calling on the charge is kept. A refund that has
-//! begun completes even if the future is dropped.
+//! Dropping the future while it is Waiting refunds the charge; from Calling on the charge is kept. In a
+//! tokio runtime, a refund that has begun completes even if the future is dropped.
 
 use std::convert::Infallible;
 use std::fmt;
+use std::future::pending;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -30,18 +31,18 @@ use crate::body_meter::BodyMeter;
 use crate::decide::{Decider, RenderContext, ResponseHeaders, now_or_never};
 use crate::refund_guard::{OwnedQuery, RefundGuard, refund_uncounted};
 
-/// What is left of a decision.
+/// The result of a decision, in its smallest form.
 pub(crate) enum Decided {
-    /// The request proceeds now, and its charge is kept, whatever the service responds: only headers and the extension.
-    Charged { headers: ResponseHeaders, decision: Option<Arc<Decision>> },
-    /// The request must wait, or its charge may be refunded.
-    Open(Box<OpenDecision>),
+    /// The request proceeds now. Whatever the service responds, the charge is kept, and only headers and the extension are added.
+    Final { headers: ResponseHeaders, decision: Option<Arc<Decision>> },
+    /// The request must wait, its charge may be refunded, or its body is still to be charged.
+    Pending(Box<PendingDecision>),
     /// The request is denied.
     Denied(Box<Response<String>>),
 }
 
-/// A decision whose charge may be refunded, and what is needed until its response is ready.
-pub(crate) struct OpenDecision {
+/// A decision whose charge may still change, and what is needed until its response is ready.
+pub(crate) struct PendingDecision {
     decision: Decision,
     query: OwnedQuery,
     rendering: RenderContext,
@@ -82,7 +83,7 @@ pin_project! {
         // Waits for its turn in the queue of a leaky bucket.
         Waiting { sleep: Pin<Box<Sleep>>, waiting: Option<Box<Queued<T, B, S, O>>> },
         // Waits for the service.
-        Calling { #[pin] response: F, settled: Option<Settled<S, O>> },
+        Calling { #[pin] response: F, after: Option<AfterResponse<S, O>> },
         // The response does not count.
         Refunding { refunding: Boxed<(Decision, RenderContext)>, response: Option<A>, keeps_decision: bool },
         // The service is not called.
@@ -99,12 +100,12 @@ struct Queued<T, B, S: Store<Error = Infallible> + 'static, O: Observe + 'static
     request: Request<B>,
 }
 
-/// What is left to do with the response.
-enum Settled<S, O> {
-    /// Only headers and the extension: the charge is kept.
-    Charged { headers: ResponseHeaders, decision: Option<Arc<Decision>> },
-    /// The charge may be refunded.
-    Open { decided: Box<OpenDecision>, decider: Arc<Decider<S, O>> },
+/// How the response is completed.
+enum AfterResponse<S, O> {
+    /// The charge is kept: only headers and the extension are added.
+    Final { headers: ResponseHeaders, decision: Option<Arc<Decision>> },
+    /// The charge may still change.
+    Pending { decided: Box<PendingDecision>, decider: Arc<Decider<S, O>> },
 }
 
 impl<T, B, S, O> RateLimitFuture<T, B, S, O>
@@ -157,22 +158,22 @@ where
     O: Observe + 'static,
 {
     match decided {
-        Ok(Decided::Charged { headers, decision }) => {
+        Ok(Decided::Final { headers, decision }) => {
             let response = inner.call(Request::from_parts(parts, body));
-            Stage::Calling { response, settled: Some(Settled::Charged { headers, decision }) }
+            Stage::Calling { response, after: Some(AfterResponse::Final { headers, decision }) }
         }
-        Ok(Decided::Open(decided)) => {
-            stage_of_open(decider, decided, inner, Request::from_parts(parts, body))
+        Ok(Decided::Pending(decided)) => {
+            stage_of_pending(decider, decided, inner, Request::from_parts(parts, body))
         }
         Ok(Decided::Denied(denial)) => Stage::Rejected { response: Some(denial) },
         Err(problem) => Stage::Rejected { response: Some(Box::new(decider.reject(&parts, problem))) },
     }
 }
 
-/// The stage of an allowed request that must wait, or whose charge may be refunded.
-fn stage_of_open<T, B, S, O>(
+/// The stage of an allowed request that must wait, or whose charge may still change.
+fn stage_of_pending<T, B, S, O>(
     decider: &Arc<Decider<S, O>>,
-    decided: Box<OpenDecision>,
+    decided: Box<PendingDecision>,
     inner: &mut T,
     mut request: Request<B>,
 ) -> Stage<T, T::Future, T::Response, B, S, O>
@@ -188,10 +189,10 @@ where
     }
     let decider = Arc::clone(decider);
     if wait.is_zero() {
-        let settled = Settled::Open { decided, decider };
-        return Stage::Calling { response: inner.call(request), settled: Some(settled) };
+        let after = AfterResponse::Pending { decided, decider };
+        return Stage::Calling { response: inner.call(request), after: Some(after) };
     }
-    let OpenDecision { decision, query, rendering } = *decided;
+    let PendingDecision { decision, query, rendering } = *decided;
     let guard = RefundGuard::new(Arc::clone(&decider.limiter), query, decision);
     let inner = std::mem::replace(inner, inner.clone());
     let queued = Queued { guard, decider, rendering, inner, request };
@@ -199,7 +200,7 @@ where
 }
 
 impl<S: Store<Error = Infallible>, O: Observe> Decider<S, O> {
-    /// What [`Decider::decide`] makes of the decision on this request.
+    /// Turns the decision on this request into its smallest form, for [`Decider::decide`].
     pub(crate) fn finish<'a>(
         &'a self,
         request: &'a Parts,
@@ -210,11 +211,11 @@ impl<S: Store<Error = Infallible>, O: Observe> Decider<S, O> {
             }
             if let Some(query) = OwnedQuery::if_needed(query, decision) {
                 let decision = decision.take_kept();
-                return Decided::Open(Box::new(OpenDecision { decision, query, rendering }));
+                return Decided::Pending(Box::new(PendingDecision { decision, query, rendering }));
             }
             let headers = rendering.headers(decision);
             let decision = self.reader.keeps_decisions.then(|| Arc::new(decision.take_kept()));
-            Decided::Charged { headers, decision }
+            Decided::Final { headers, decision }
         }
     }
 }
@@ -247,19 +248,19 @@ where
                     ready!(sleep.as_mut().poll(context));
                     let Queued { guard, decider, rendering, mut inner, request } =
                         *waiting.take().expect(ONCE);
-                    let settled = guard.disarm().map(|(query, decision)| {
-                        let decided = Box::new(OpenDecision { decision, query, rendering });
-                        Settled::Open { decided, decider }
+                    let after = guard.disarm().map(|(query, decision)| {
+                        let decided = Box::new(PendingDecision { decision, query, rendering });
+                        AfterResponse::Pending { decided, decider }
                     });
-                    Stage::Calling { response: inner.call(request), settled }
+                    Stage::Calling { response: inner.call(request), after }
                 }
-                StageProjection::Calling { response, settled } => {
+                StageProjection::Calling { response, after } => {
                     let response = ready!(response.poll(context))?;
-                    let (decided, decider) = match settled.take().expect(ONCE) {
-                        Settled::Charged { headers, decision } => {
+                    let (decided, decider) = match after.take().expect(ONCE) {
+                        AfterResponse::Final { headers, decision } => {
                             return Poll::Ready(Ok(with_headers(response, headers, decision)));
                         }
-                        Settled::Open { decided, decider } => (decided, decider),
+                        AfterResponse::Pending { decided, decider } => (decided, decider),
                     };
                     let keeps_decision = decider.reader.keeps_decisions;
                     match refund_uncounted_charges(&decider, *decided, response.status().as_u16()) {
@@ -288,15 +289,15 @@ where
 /// Refunds charges that do not count a response with this status: now, or in a future if the store must be awaited.
 fn refund_uncounted_charges<S, O>(
     decider: &Decider<S, O>,
-    decided: OpenDecision,
+    decided: PendingDecision,
     status: u16,
 ) -> Result<(Decision, RenderContext), Boxed<(Decision, RenderContext)>>
 where
     S: Store<Error = Infallible> + 'static,
     O: Observe + 'static,
 {
-    let OpenDecision { mut decision, query, rendering } = decided;
-    if !decision.awaits_response() {
+    let PendingDecision { mut decision, query, rendering } = decided;
+    if decision.counts_response(status) {
         return Ok((decision, rendering));
     }
     let limiter = Arc::clone(&decider.limiter);
@@ -314,7 +315,13 @@ where
         Ok(runtime) => {
             let refunding = runtime.spawn(refund);
             Err(Box::pin(async move {
-                refunding.await.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
+                match refunding.await {
+                    Ok(refunded) => refunded,
+                    Err(error) => match error.try_into_panic() {
+                        Ok(panic) => std::panic::resume_unwind(panic),
+                        Err(_) => pending().await, // the runtime is shutting down
+                    },
+                }
             }))
         }
     }

@@ -101,7 +101,7 @@ where
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let (mut parts, body) = request.into_parts();
         let permits = &self.permits;
-        let dialect = self.decider.reader.dialect.load_full();
+        let http_settings = self.decider.reader.http_settings.load_full();
         let mut known = None;
         let deciding = self.decider.decide(&parts, &mut known, |query, decision, rendering| {
             if decision.verdict() == Verdict::Deny {
@@ -112,7 +112,7 @@ where
         });
         let decided = now_or_never(deciding).expect("permits never wait");
         if let Some(mut known) = known {
-            known.dialect.get_or_insert(dialect);
+            known.http_settings.get_or_insert(http_settings);
             parts.extensions.insert(known); // for the inner layers
         }
         let stage = match decided {

@@ -8,7 +8,7 @@ use ratewright_core::policy::PolicyError;
 use ratewright_core::query::AttributeName;
 use ratewright_core::{Limiter, Policies, Policy, Quota};
 use ratewright_http::address::Proxies;
-use ratewright_http::{Dialect, HeaderStyle};
+use ratewright_http::{HeaderStyle, HttpSettings};
 use ratewright_store::{MemoryStore, SystemClock, WallClock};
 
 use crate::layer::RateLimitLayer;
@@ -87,12 +87,12 @@ impl RateLimitLayer<MemoryStore<SystemClock>, Unobserved> {
     /// # }
     /// ```
     ///
-    /// The layer keeps its other settings, in a [`Dialect`] of its own: later changes of a shared dialect do not reach it. For the header
-    /// `Forwarded`, or with a shared dialect, set the proxies in the [`Dialect`] and pass it with [`RequestReader::dialect`].
+    /// The layer keeps its other settings, in [`HttpSettings`] of its own: later changes of shared HTTP settings do not reach it. For the header
+    /// `Forwarded`, or with shared HTTP settings, set the proxies in the [`HttpSettings`] and pass them with [`RequestReader::http_settings`].
     #[must_use]
     pub fn trusted_proxies(self, networks: impl IntoIterator<Item = IpNet>) -> Self {
         let proxies = Proxies::default().trusted(networks.into_iter().collect());
-        self.with_dialect(|dialect| dialect.rules.proxies = proxies)
+        self.with_http_settings(|http_settings| http_settings.rules.proxies = proxies)
     }
 
     /// Sets which rate limit headers responses carry, whether denials have `Retry-After`, and what `X-RateLimit-Limit` means, as
@@ -103,17 +103,17 @@ impl RateLimitLayer<MemoryStore<SystemClock>, Unobserved> {
     /// let layer = RateLimitLayer::per_ip(Quota::per_minute(100)).headers(HeaderStyle::default().ietf(false));
     /// ```
     ///
-    /// As with [`trusted_proxies`](Self::trusted_proxies), later changes of a shared dialect do not reach the layer.
+    /// As with [`trusted_proxies`](Self::trusted_proxies), later changes of shared HTTP settings do not reach the layer.
     #[must_use]
     pub fn headers(self, style: HeaderStyle) -> Self {
-        self.with_dialect(|dialect| dialect.headers = style)
+        self.with_http_settings(|http_settings| http_settings.headers = style)
     }
 
-    fn with_dialect(self, change: impl FnOnce(&mut Dialect)) -> Self {
+    fn with_http_settings(self, change: impl FnOnce(&mut HttpSettings)) -> Self {
         self.with_reader(|reader| {
-            let mut dialect = Dialect::clone(&reader.dialect.load());
-            change(&mut dialect);
-            reader.dialect(dialect.shared())
+            let mut http_settings = HttpSettings::clone(&reader.http_settings.load());
+            change(&mut http_settings);
+            reader.http_settings(http_settings.shared())
         })
     }
 }

@@ -93,7 +93,7 @@ where
     }
 }
 
-/// Decides now if the store never waits, otherwise in the future. `inner` is ready.
+/// Decides now if the store never waits, otherwise in the returned future. `inner` is ready.
 fn limit<T, S, O, B>(
     decider: &Arc<Decider<S, O>>,
     inner: &mut T,

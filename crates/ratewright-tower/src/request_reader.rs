@@ -10,7 +10,7 @@ use http::request::Parts;
 use ratewright_core::policy::SharedPolicies;
 use ratewright_core::query::Entrypoint;
 use ratewright_core::{Clock, Micros, Policies};
-use ratewright_http::{Dialect, SharedDialect};
+use ratewright_http::{HttpSettings, SharedHttpSettings};
 
 /// The peer of a connection, as an extension of its requests, for frameworks that do not provide it.
 ///
@@ -34,7 +34,7 @@ pub struct Peer(pub IpAddr);
 /// ```
 #[derive(Clone)]
 pub struct RequestReader {
-    pub(crate) dialect: SharedDialect,
+    pub(crate) http_settings: SharedHttpSettings,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) peer: Arc<PeerOf>,
     pub(crate) route: Option<Arc<str>>,
@@ -62,7 +62,7 @@ impl RequestReader {
     /// `clock` is the wall clock: for timestamps in responses, and for the expiry of tokens.
     pub fn new(clock: impl Clock + 'static) -> Self {
         Self {
-            dialect: Dialect::default().shared(),
+            http_settings: HttpSettings::default().shared(),
             clock: Arc::new(clock),
             peer: Arc::new(peer_of),
             route: None,
@@ -77,11 +77,11 @@ impl RequestReader {
         }
     }
 
-    /// Sets which proxies and tokens are trusted and which headers responses carry. A shared dialect can be replaced at
+    /// Sets which proxies and tokens are trusted and which headers responses carry. Shared HTTP settings can be replaced at
     /// any time.
     #[must_use]
-    pub fn dialect(mut self, dialect: SharedDialect) -> Self {
-        self.dialect = dialect;
+    pub fn http_settings(mut self, http_settings: SharedHttpSettings) -> Self {
+        self.http_settings = http_settings;
         self
     }
 
@@ -186,7 +186,7 @@ fn peer_of(request: &Parts) -> Option<IpAddr> {
 impl fmt::Debug for RequestReader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RequestReader")
-            .field("dialect", &self.dialect)
+            .field("http_settings", &self.http_settings)
             .field("route", &self.route)
             .field("policies", &self.policies)
             .field("patience", &self.patience)

@@ -39,12 +39,12 @@ use tracing::level_filters::LevelFilter;
 
 use crate::jwks::JwksSource;
 
-use ratewright_config::program::file::{self, File};
-use ratewright_config::program::raw_value::RawValue;
-use ratewright_config::program::settings_by_path::Outline;
-use ratewright_config::program::values::{Family, LogLevel};
-use ratewright_config::program::yaml_errors::unknown_name;
-use ratewright_config::program::{
+use ratewright_config::program_api::file::{self, File};
+use ratewright_config::program_api::raw_value::RawValue;
+use ratewright_config::program_api::settings_by_path::Outline;
+use ratewright_config::program_api::values::{Family, LogLevel};
+use ratewright_config::program_api::yaml_errors::unknown_name;
+use ratewright_config::program_api::{
     AvailableAttributes, ClientSettings, PolicyContext, Reader, RuleSets, policy_names,
 };
 
@@ -53,10 +53,10 @@ pub(crate) use envoy::{EnvoyConfig, of_text as envoy_of_text};
 pub(crate) use explain::{Explainer, PolicyWords, exemptions, explain, explain_envoy};
 use listen::EnabledListeners;
 pub(crate) use listen::{ListenConfig, ListenerConfig};
-pub(crate) use ratewright_config::program::raw_value::{Position, in_file};
-pub(crate) use ratewright_config::program::schema::{SCHEMA, reference};
-pub(crate) use ratewright_config::program::values::{LogDenials, LogFormat};
-pub(crate) use ratewright_config::program::yaml_errors::{closest, describe as describe_yaml_error};
+pub(crate) use ratewright_config::program_api::raw_value::{Position, in_file};
+pub(crate) use ratewright_config::program_api::schema::{SCHEMA, reference};
+pub(crate) use ratewright_config::program_api::values::{LogDenials, LogFormat};
+pub(crate) use ratewright_config::program_api::yaml_errors::{closest, describe as describe_yaml_error};
 pub(crate) use ratewright_config::{ConfigError, Environment, SourceFile};
 use referenced_files::ReferencedFiles;
 pub(crate) use source::{Source, beside as profile_beside};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use anyhow::{Context, anyhow};
 use http::Method;
 use ratewright_core::{Clock as _, Limiter};
-use ratewright_http::Dialect;
+use ratewright_http::HttpSettings;
 use ratewright_server::{ServerSettings, rest};
 use ratewright_store::{MemoryStore, SystemClock, WallClock};
 use ratewright_telemetry::escape_hidden;
@@ -125,13 +125,16 @@ fn body(args: &ExplainArgs) -> anyhow::Result<Value> {
 
 /// Explains a request by a policy file, with full buckets. Contacts no running instance.
 fn by_file(config: Config, body: &Value) -> anyhow::Result<Value> {
-    let dialect = Dialect::default()
+    let http_settings = HttpSettings::default()
         .rules(config.clients.rules)
         .headers(config.answers.fields)
         .problem_type(config.answers.problem_type)
         .unknown_key(None);
-    let settings =
-        ServerSettings { dialect: Arc::new(dialect), access: config.access, ..ServerSettings::default() };
+    let settings = ServerSettings {
+        http_settings: Arc::new(http_settings),
+        access: config.access,
+        ..ServerSettings::default()
+    };
     let limiter = Limiter::new(config.policies, MemoryStore::new(SystemClock::new(), KEYS_MAX));
     let (routes, permits) = (config.gateway.routes, Arc::new(config.permits));
     let gateway = rest::GatewayView {

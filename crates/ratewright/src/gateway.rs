@@ -13,7 +13,7 @@ use ratewright_core::{Limiter, Policies, Store};
 use ratewright_gateway::metrics::RequestMetrics;
 use ratewright_gateway::upstream::{ClientTls, UpstreamServer};
 use ratewright_gateway::{Gateway, GatewayOptions, GatewaySettings, SharedSnapshot, Snapshot};
-use ratewright_http::Dialect;
+use ratewright_http::HttpSettings;
 use ratewright_listen::{ConnectionSetup, Shutdown};
 use ratewright_store::{SystemClock, WallClock};
 use ratewright_tower::PermitLimiter;
@@ -42,7 +42,7 @@ pub(crate) struct GatewayHandle<O> {
 impl<O: Observe + 'static> GatewayHandle<O> {
     pub(crate) fn new(
         settings: GatewaySettings,
-        dialect: Arc<Dialect>,
+        http_settings: Arc<HttpSettings>,
         policies: Arc<Policies>,
         permits: Policies,
         observer: O,
@@ -50,7 +50,7 @@ impl<O: Observe + 'static> GatewayHandle<O> {
         let permits = PermitLimiter::observed(permits, observer);
         let settings = Arc::new(settings);
         Self {
-            snapshot: Snapshot { settings, policies, permits: permits.policies(), dialect }.shared(),
+            snapshot: Snapshot { settings, policies, permits: permits.policies(), http_settings }.shared(),
             permits,
             counts: Arc::default(),
             access_log: Arc::default(),
@@ -90,14 +90,14 @@ impl<O: Observe + 'static> GatewayHandle<O> {
     pub(crate) fn replace(
         &self,
         settings: GatewaySettings,
-        dialect: Arc<Dialect>,
+        http_settings: Arc<HttpSettings>,
         policies: Arc<Policies>,
         permits: Policies,
     ) {
         self.permits.swap(permits);
         let routes = settings.routes.inheriting(&self.settings().routes);
         let settings = Arc::new(GatewaySettings { routes, ..settings });
-        let snapshot = Snapshot { settings, policies, permits: self.permits.policies(), dialect };
+        let snapshot = Snapshot { settings, policies, permits: self.permits.policies(), http_settings };
         self.snapshot.store(Arc::new(snapshot));
     }
 

@@ -9,7 +9,7 @@
 //! - `check`, `diff`, `deployment`, `explain`: the commands that read policy files. `deployment` also reads
 //!   Kubernetes manifests.
 //! - `convert`: turns the configuration of other rate limiters into a policy file.
-//! - `simulate`, `suggest`: the commands that read access logs. `log_files`: opens the logs, shows progress.
+//! - `simulate`, `suggest`: the commands that read access logs. `input_logs`: opens the logs, shows progress.
 //! - `admin_client`: the commands that ask a running instance. `fetch`: one HTTP request. `text_table`: columns on a terminal.
 //! - `yaml_node`: YAML files of other programs. `man_pages`: man pages and shell completions.
 #![expect(clippy::print_stderr, reason = "the program talks to a terminal")]
@@ -26,9 +26,9 @@ mod envoy;
 mod explain;
 mod fetch;
 mod gateway;
+mod input_logs;
 mod jwks;
 mod log;
-mod log_files;
 mod man_pages;
 mod metrics;
 mod reload;

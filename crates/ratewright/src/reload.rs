@@ -32,7 +32,7 @@ use anyhow::Context;
 use parking_lot::Mutex;
 use ratewright_core::quota::Algorithm;
 use ratewright_core::{Clock, Policies, Policy, Timestamp};
-use ratewright_http::Dialect;
+use ratewright_http::HttpSettings;
 use ratewright_http::identify::original_request::AuthorizeProtocol;
 use ratewright_http::jwt::Verifier;
 use ratewright_server::admin::Reloaded;
@@ -150,14 +150,14 @@ impl JwksTask {
             unknown_key = Some(Arc::new(move || refresh.ask()));
         }
         let AnswersConfig { fields, problem_type } = answers;
-        let dialect = Arc::new(
-            Dialect::default()
+        let http_settings = Arc::new(
+            HttpSettings::default()
                 .rules(rules)
                 .headers(fields)
                 .problem_type(problem_type)
                 .unknown_key(unknown_key),
         );
-        Ok((ServerSettings { dialect, access, authorize }, jwks_task))
+        Ok((ServerSettings { http_settings, access, authorize }, jwks_task))
     }
 }
 
@@ -369,11 +369,11 @@ impl Running {
         let pending: Vec<_> = self.reloads.pending(&contents).into_iter().filter(is_pending).collect();
         changes.retain(|change| !change.needs_restart);
         changes.extend(pending);
-        let dialect = Arc::clone(&settings.dialect);
+        let http_settings = Arc::clone(&settings.http_settings);
         self.settings.store(Arc::new(settings));
         self.limiter.swap(config.policies);
         self.rls.replace(config.envoy.as_ref());
-        self.gateway.replace(config.gateway, dialect, self.limiter.policies(), config.permits);
+        self.gateway.replace(config.gateway, http_settings, self.limiter.policies(), config.permits);
         *jwks_task = new_jwks_task;
         *self.reloads.in_force.lock() = contents;
         *self.reloads.files.lock() = config.fingerprint.files().to_vec();

@@ -20,7 +20,7 @@ use tempfile::NamedTempFile;
 
 use crate::cli::{LogArgs, SimulateArgs};
 use crate::config::{Config, ConfigError, Source};
-use crate::log_files::LogFiles;
+use crate::input_logs::LogFiles;
 
 /// Simulates a policy file, and prints the report.
 pub(crate) fn simulate(args: &SimulateArgs) -> ExitCode {

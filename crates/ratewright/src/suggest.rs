@@ -10,7 +10,7 @@ use ratewright_sim::{ShareOf, SimulatedFile, SuggestOptions, Suggestion};
 
 use crate::cli::{ShareOfArg, SuggestArgs};
 use crate::config::Config;
-use crate::log_files::LogFiles;
+use crate::input_logs::LogFiles;
 use crate::simulate::{self, CommandError};
 
 /// Events up to this size are kept in memory, more in a temporary file.

@@ -60,7 +60,7 @@ fn limiter() -> Result<Limiter<MemoryStore<SystemClock>>, Box<dyn Error>> {
     Ok(Limiter::new(Policies::new(vec![everything, failed_logins])?, store))
 }
 
-/// Behind your own proxy, also set which proxies to trust: see `RequestReader::dialect`.
+/// Behind your own proxy, also set which proxies to trust: see `RequestReader::http_settings`.
 fn reader() -> RequestReader {
     RequestReader::new(WallClock).peer(|request| {
         request.extensions.get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(peer)| peer.ip())

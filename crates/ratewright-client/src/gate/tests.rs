@@ -14,7 +14,7 @@ use proptest::test_runner::TestRunner;
 
 use super::*;
 use crate::call::RequestInfo;
-use crate::decide::BodyKind;
+use crate::retry_decision::BodyKind;
 use crate::timer::TokioTimer;
 use crate::{EventKind, Retry, RetryPolicy};
 

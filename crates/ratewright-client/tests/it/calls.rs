@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use http::{HeaderMap, HeaderValue, Method};
 use ratewright_client::call::{Partition, RequestInfo};
-use ratewright_client::decide::{BodyKind, Cause, Repeat, WaitSource};
+use ratewright_client::retry_decision::{BodyKind, Cause, Repeat, WaitSource};
 use ratewright_client::{BudgetSize, EventKind, Retry, RetryPolicy, RetrySummary, Why};
 use tokio::time::Instant;
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use http::StatusCode;
 use ratewright_client::call::RequestInfo;
-use ratewright_client::decide::BodyKind;
+use ratewright_client::retry_decision::BodyKind;
 use ratewright_client::{Retry, RetryPolicy};
 use tokio::task::LocalSet;
 use tokio::time::{Instant, sleep};

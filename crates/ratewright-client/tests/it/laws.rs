@@ -4,10 +4,10 @@ use std::time::{Duration, SystemTime};
 
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use proptest::prelude::*;
-use ratewright_client::decide::{
+use ratewright_client::lane::{Lane, Throttle, Turn};
+use ratewright_client::retry_decision::{
     BodyKind, CallState, Cause, Failure, NextStep, Now, Repeat, RequestKind, Seen, WaitSource, decide,
 };
-use ratewright_client::lane::{Lane, Throttle, Turn};
 use ratewright_client::{Backoff, RetryPolicy};
 
 prop_compose! {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use http::{HeaderMap, Method, Response, StatusCode};
 use ratewright_client::call::{CallError, RequestInfo};
-use ratewright_client::decide::BodyKind;
+use ratewright_client::retry_decision::BodyKind;
 use ratewright_client::{EventKind, Retry, RetryBuilder, RetrySummary};
 use tokio::time::Instant;
 

@@ -5,10 +5,10 @@ use std::process::Command;
 use std::time::{Duration, SystemTime};
 
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
-use ratewright_client::decide::{
+use ratewright_client::lane::{Lane, Throttle, Turn};
+use ratewright_client::retry_decision::{
     BodyKind, CallState, Cause, Failure, NextStep, Now, Repeat, RequestKind, Seen, WaitSource, decide,
 };
-use ratewright_client::lane::{Lane, Throttle, Turn};
 use ratewright_client::{Backoff, RetryPolicy, Why};
 use serde_json::{Value, json};
 

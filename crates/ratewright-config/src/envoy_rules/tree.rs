@@ -86,7 +86,10 @@ impl DescriptorReader {
     fn metadata(&mut self, raw: Option<&Located<serde_json::Value>>) -> Option<String> {
         let Located { value, position } = raw?;
         if !value.is_object() {
-            self.wrong.push((*position, "metadata is a section of names and values".to_owned()));
+            self.wrong.push((
+                *position,
+                "metadata is not a section; write names and values: {team: payments}".to_owned(),
+            ));
         }
         Some(value.to_string())
     }

@@ -12,8 +12,8 @@ use crate::values::{EnvoyCompat, EnvoyHeaders, FileName, TotalTime};
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Envoy {
-    /// Files with a `domain` and its `descriptors`, as envoyproxy/ratelimit reads them, or folders. Of a folder all files are read, whatever
-    /// they are called, but for those that begin with a dot. They are followed as the policy file is.
+    /// Rule files of envoyproxy/ratelimit (a `domain` and its `descriptors`), or folders. All files of a folder are read, except
+    /// files whose names begin with a dot. Ratewright watches them like the policy file.
     pub files: Option<RawList<FileName>>,
     /// `all_or_nothing`: a request that is denied by one of its descriptors costs nothing. `strict`: every descriptor is charged, whatever the
     /// others say, as by envoyproxy/ratelimit. Default: `all_or_nothing`.
@@ -24,13 +24,14 @@ pub struct Envoy {
     pub headers: Option<RawList<EnvoyHeaders>>,
     /// Whether files of the same domain are one, as with `MERGE_DOMAIN_CONFIG`. Otherwise a second file of a domain is an error. Default: `false`.
     pub merge_domains: Option<RawValue<bool>>,
-    /// Whether nobody is denied, as with `SHADOW_MODE`: the overall code is OK, and the statuses tell what it would have been. Default: `false`.
+    /// Whether no request is denied, as with `SHADOW_MODE`: the overall code is OK; the statuses show what it would have been.
+    /// Default: `false`.
     pub shadow_mode: Option<RawValue<bool>>,
     /// Whether a request is denied only if all of its limits are used up, as with `QUOTA_MODE`. Default: `false`.
     pub quota_mode: Option<RawValue<bool>>,
     /// How often an idle connection is pinged, or `none` for never. Default: `60s`.
     pub keep_alive: Option<RawValue<TotalTime>>,
-    /// How long the reply to that may take before the connection is closed. Default: `20s`.
+    /// How long Ratewright waits for the reply to a ping before it closes the connection. Default: `20s`.
     pub keep_alive_timeout: Option<RawValue<Micros>>,
     /// The age at which a connection is closed with GOAWAY, so that its client opens another, perhaps to another instance; or `none`. Default: `none`.
     pub connection_age: Option<RawValue<TotalTime>>,

@@ -55,7 +55,8 @@ pub struct GatewayTimeouts {
     pub total: Option<RawValue<TotalTime>>,
     /// How long a WebSocket or other upgraded connection may be idle. Default: `1h`.
     pub tunnel_idle: Option<RawValue<Micros>>,
-    /// How long a client may take to send a request's head, or stay silent before it. Default: `10s`.
+    /// How long a client may take to send a request's header, and how long a connection without requests stays open. Default:
+    /// `10s`.
     pub request_header: Option<RawValue<Micros>>,
 }
 

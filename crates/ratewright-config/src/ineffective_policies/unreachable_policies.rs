@@ -1,11 +1,11 @@
-//! Finds policies that never apply, because an earlier policy of their group matches every request that they match. It does not
-//! compare each policy with each other one.
+//! Finds policies that never apply, because an earlier policy of their group matches every request that they match, without
+//! comparing all pairs of policies.
 //!
 //! Condition A includes condition B only if each test of A includes a test of B on the same attribute:
 //!
-//! - A pattern of A includes a pattern of B only if the latter begins with the text before A's first star, and ends with the text
-//!   after A's last star.
-//! - A network of A includes a network of B only if it contains it.
+//! - A pattern of A includes a pattern of B only if B's pattern begins with the text before the first star of A's pattern, and
+//!   ends with the text after its last star.
+//! - A network of A includes a network of B only if B's network lies within A's.
 //!
 //! So the index files each policy under the anchors of one of its tests. The anchor of a pattern is its literal beginning or its
 //! literal end, whichever is rarer in the group. The anchor of a network is the network. For a later policy, the index looks up all
@@ -64,7 +64,8 @@ impl<'a> CoverIndex<'a> {
         index
     }
 
-    /// The first earlier policy that matches every request that this one matches. Files this one for the next.
+    /// The first earlier policy that matches every request that `later` matches. Also adds `later` to the index, unless `later`
+    /// may skip requests.
     pub(crate) fn first_covering(&mut self, later: &'a Policy) -> Option<&'a Policy> {
         let n = self.policies.len();
         self.policies.push(later);
@@ -84,7 +85,7 @@ impl<'a> CoverIndex<'a> {
 impl Group {
     fn file(&mut self, n: usize, condition: &Condition) {
         let frequency = |anchor: &Anchor| self.frequency.get(anchor).copied().unwrap_or_default();
-        // Each pattern takes its rarer anchor. The test whose most frequent anchor is rarest is filed.
+        // Of each pattern, keep the rarer anchor. File the policy under the test whose most frequent anchor is the rarest.
         let rarest = |anchors: Vec<Anchor>| anchors.into_iter().min_by_key(frequency);
         let tests =
             tests(condition).map(|patterns| patterns.into_iter().filter_map(rarest).collect::<Vec<_>>());

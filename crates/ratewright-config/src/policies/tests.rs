@@ -22,14 +22,14 @@ fn a_profile_lists_each_policy_and_route_once() {
         "policies: [{name: a, quota: {rate: 1/s}}]\n",
         "policies:\n- {name: a, quota: {rate: 2/s}}\n- {name: b, quota: {rate: 1/s}}\n- {name: a, mode: shadow}\n- {name: b, mode: off}\n",
         expect![[r#"
-            p.yaml:4:10: there is another policy named "a" in line 2 of this profile; a profile changes each policy once, so write one item with the settings of both
-            p.yaml:5:10: there is another policy named "b" in line 3 of this profile; a profile changes each policy once, so write one item with the settings of both"#]],
+            p.yaml:4:10: duplicate policy "a", also listed in line 2 of this profile; a profile may change each policy only once, merge both into one item
+            p.yaml:5:10: duplicate policy "b", also listed in line 3 of this profile; a profile may change each policy only once, merge both into one item"#]],
     );
     rejects(
         "routes: [{id: r, match: {path: /a}, upstream: http://a}]\n",
         "routes:\n- {id: r, upstream: http://b}\n- {id: r, upstream: http://c}\n",
         expect![[
-            r#"p.yaml:3:8: there is another route named "r" in line 2 of this profile; a profile changes each route once, so write one item with the settings of both"#
+            r#"p.yaml:3:8: duplicate route "r", also listed in line 2 of this profile; a profile may change each route only once, merge both into one item"#
         ]],
     );
 }
@@ -40,15 +40,15 @@ fn a_method_has_one_cost() {
         "policies:\n- {name: a, quota: {rate: 9/s}, cost: {get: 3, POST: 2, GET: 1}}\n",
         "",
         expect![
-            "t.yaml:2:62: policies.a.cost has two costs for one method, get and GET: methods are written in any case; remove one"
+            "t.yaml:2:62: policies.a.cost has two costs for one method, get and GET (case is ignored); remove one"
         ],
     );
     rejects(
         "policies:\n- name: a\n  quota: {rate: 9/s}\n  cost:\n    Get: 1\n    GET: 1\n    gEt: 1\n",
         "",
         expect![[r#"
-            t.yaml:6:10: policies.a.cost has two costs for one method, Get and GET: methods are written in any case; remove one
-            t.yaml:7:10: policies.a.cost has two costs for one method, Get and gEt: methods are written in any case; remove one"#]],
+            t.yaml:6:10: policies.a.cost has two costs for one method, Get and GET (case is ignored); remove one
+            t.yaml:7:10: policies.a.cost has two costs for one method, Get and gEt (case is ignored); remove one"#]],
     );
 }
 
@@ -69,14 +69,14 @@ fn a_header_has_one_condition_whatever_its_case() {
         "policies:\n- {name: a, quota: {rate: 9/s}, when: {'header:x-a': 1, 'header:X-A': 2}}\n",
         "",
         expect![[
-            r#"t.yaml:2:71: policies.a.when has "header:x-a" and "header:X-A", which are one header, since header names are case-insensitive; write one, with a list of its patterns"#
+            r#"t.yaml:2:71: policies.a.when has the same header twice, as "header:x-a" and "header:X-A" (header names are case-insensitive); write it once, with a list of patterns"#
         ]],
     );
     rejects(
         "policies:\n- name: a\n  quota: {rate: 9/s}\n  overrides:\n  - {mode: off, match: {'header:X-A': 1, 'header:X-a': 2}}\n",
         "",
         expect![[
-            r#"t.yaml:5:56: policies.a.overrides[0].match has "header:X-A" and "header:X-a", which are one header, since header names are case-insensitive; write one, with a list of its patterns"#
+            r#"t.yaml:5:56: policies.a.overrides[0].match has the same header twice, as "header:X-A" and "header:X-a" (header names are case-insensitive); write it once, with a list of patterns"#
         ]],
     );
     // Names of cookies and parameters are case-sensitive.
@@ -84,6 +84,17 @@ fn a_header_has_one_condition_whatever_its_case() {
         "policies: [{name: a, quota: {rate: 9/s}, when: {'cookie:a': 1, 'cookie:A': 2, 'query:a': 1, 'query:A': 2}}]\n",
         "",
         expect!["valid"],
+    );
+}
+
+#[test]
+fn each_repeated_match_names_the_first_override() {
+    rejects(
+        "policies:\n- name: a\n  quota: {rate: 9/s}\n  overrides:\n  - {match: {user: x}, mode: off}\n  - {match: {user: x}, mode: shadow}\n  - {match: {user: x}, mode: off}\n",
+        "",
+        expect![[r#"
+            t.yaml:6:5: policies.a has an override with the same match as the override in line 5; this one never applies, remove it
+            t.yaml:7:5: policies.a has an override with the same match as the override in line 5; this one never applies, remove it"#]],
     );
 }
 

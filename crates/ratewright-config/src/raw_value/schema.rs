@@ -1,4 +1,4 @@
-//! The schema of values and lists: that of their type, or a text with an environment variable.
+//! The schemas of values and lists: the schema of the value's type, or a text with an environment variable.
 
 use std::borrow::Cow;
 

@@ -97,7 +97,7 @@ fn errors_show_a_variable_as_written() {
     rejects(
         "policies: [{name: '${V}', quota: {rate: 1/s}}, {name: '${V}', quota: {rate: 1/s}}]",
         "s3cret",
-        expect![[r#"t.yaml:1:55: there is another policy named "${V}" in line 1; give each its own name"#]],
+        expect![[r#"t.yaml:1:55: duplicate policy name "${V}", also used in line 1; rename one"#]],
     );
 }
 

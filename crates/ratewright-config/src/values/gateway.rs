@@ -59,7 +59,8 @@ impl ConfigValue for BodyMax {
         if text == "none" {
             return Ok(Self(None));
         }
-        let n_bytes = ByteCount::from_text(text).map_err(|why| format!("{why}; or none for no limit"))?;
+        let n_bytes = ByteCount::from_text(text)
+            .map_err(|why| format!("{why}; or write `none` to remove the limit"))?;
         Ok(Self(Some(n_bytes.0)))
     }
     #[cfg(test)]
@@ -80,7 +81,7 @@ impl ConfigValue for BodyRateMin {
             Some((n_bytes, Micros::from_text(&time).ok()?))
         });
         checked_servers.map(|rate| Self(Some(rate))).ok_or_else(|| {
-            "use bytes per window, such as 240B/s or 8KB/30s, or none for no minimum".to_owned()
+            "use bytes per window, such as 240B/s or 8KB/30s, or `none` to allow any rate".to_owned()
         })
     }
     #[cfg(test)]
@@ -97,7 +98,7 @@ impl ConfigValue for TotalTime {
         }
         Micros::from_text(text)
             .map(|time| Self(Some(time)))
-            .map_err(|why| format!("{why}; or none for no timeout"))
+            .map_err(|why| format!("{why}; or write `none` to disable it"))
     }
     #[cfg(test)]
     fn schema() -> Schema {

@@ -1,6 +1,6 @@
 //! The YAML parser as a source. No other file of this crate names its functions.
 
-mod written;
+mod scalar_text;
 
 use std::fmt;
 use std::sync::LazyLock;
@@ -11,7 +11,7 @@ use serde_saphyr::{Location, Options, Spanned};
 
 use super::erased::{Entries, Error, Items, LocatedSource, Request, Scalar, Seed, Target, ValueSource};
 use crate::raw_value::Position;
-use written::VisitWritten;
+use scalar_text::VisitWritten;
 
 /// Reads a text of one document.
 pub(super) fn read(text: &str, options: Options, seed: &mut dyn Seed) -> Result<(), serde_saphyr::Error> {

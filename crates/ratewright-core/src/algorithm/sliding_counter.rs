@@ -1,10 +1,10 @@
-//! Sliding window counter: this window's count, plus the previous one's as far as it still overlaps.
+//! Sliding window counter: the count of this window, plus the overlapping part of the previous window's count.
 //!
 //! ```text
 //!        previous = 8           current = 3
 //!   │ · · · · · · · · │ · · ·    ▲          │
-//!                     │◄──────►  now        the last window's length reaches back over
-//!              ├─────────────────┤          60 % of the previous one:  8 × 0.6 + 3 = 7.8
+//!                     │◄──────►  now        one window back from now covers
+//!              ├─────────────────┤          60 % of the previous window:  8 × 0.6 + 3 = 7.8
 //! ```
 //!
 //! It keeps two counts instead of a log, and assumes that the previous window's units were spent evenly. The weight is

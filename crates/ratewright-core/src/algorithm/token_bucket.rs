@@ -14,15 +14,14 @@
 //! A moment is whole microseconds plus a fraction over the quota's own units, so nothing is ever
 //! rounded, and every integer stays below 2^53, where Redis' Lua, which has only doubles, is exact.
 //!
-//! The moment is at most two full refills from now: `Record` moves it no further, and after the clock stepped back it
-//! is repaired to that. Nor is it later than the end of time ([`TIME_MAX`](crate::quantity::TIME_MAX)): a charge that
-//! would cross that line is short too.
+//! The moment is at most two full refills from now: `Record` does not move it further, and a clock setback is repaired
+//! to this maximum. It is also at most [`TIME_MAX`](crate::quantity::TIME_MAX): a charge that would exceed it is short too.
 //!
 //! # Laws
-//! - In any period a key spends at most `burst` plus the units that return during it; if the clock steps back, time
-//!   that passes twice counts twice.
+//! - In any period a key spends at most `burst` plus the units that return during it; if the clock steps back, units
+//!   return again during the repeated time.
 //! - `retry_after` is exact: the same charge fits then, and is short one microsecond earlier, if one more refill ends
-//!   before the end of time.
+//!   before `TIME_MAX`.
 //! - A refund, however late, never leaves more units than if nothing had been charged.
 //! - When the quota changes, the same share stays spent, rounded up.
 

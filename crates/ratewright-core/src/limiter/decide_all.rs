@@ -9,7 +9,9 @@ use std::convert::Infallible;
 
 use super::Limiter;
 use crate::decision::{Decision, Verdict};
-use crate::joint::{Corrections, JointCharges, JointDecision, JointQuery, JointTerms, hide_past, show_past};
+use crate::joint_decision::{
+    Corrections, JointCharges, JointDecision, JointQuery, JointTerms, hide_past, show_past,
+};
 use crate::observe::Observe;
 use crate::policy::Mode;
 use crate::shared_policies::LoadedPolicies;

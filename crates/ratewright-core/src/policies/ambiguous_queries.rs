@@ -1,12 +1,12 @@
-//! Queries with several readings: policies are selected once for each reading.
+//! Queries with several interpretations: policies are selected once for each interpretation.
 //!
 //! ```text
 //!   POST, overridden by GET, with sid=a and sid=b      POST a   POST b   GET a   GET b
 //!                                                      └ charges of all of them together ┘
 //! ```
 //!
-//! Within one reading every attribute has one value, so groups, overrides, costs and exemptions work as usual. If several readings
-//! charge the same bucket, it is charged once, with the largest cost and the strictest mode.
+//! Within one interpretation (`reading` in the code) every attribute has one value, so groups, overrides, costs and exemptions work
+//! as usual. If several interpretations charge the same bucket, it is charged once, with the largest cost and the strictest mode.
 
 use smallvec::SmallVec;
 

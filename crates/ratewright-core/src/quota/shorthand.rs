@@ -1,4 +1,4 @@
-//! Quotas as a program writes them first: `Quota::per_second(10).burst(50)`.
+//! Short constructors for quotas in code: `Quota::per_second(10).burst(50)`.
 
 use std::num::NonZeroU32;
 

@@ -14,7 +14,7 @@ use hyper_util::rt::TokioExecutor;
 use parking_lot::Mutex;
 use ratewright_core::decision::Unobserved;
 use ratewright_core::{ManualClock, Policies};
-use ratewright_http::Dialect;
+use ratewright_http::HttpSettings;
 use ratewright_listen::ShutdownTrigger;
 use ratewright_tower::{PermitLimiter, Permits};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -44,7 +44,7 @@ impl TestGateway {
             settings: Arc::new(settings),
             policies: limiter.policies(),
             permits: permits.policies(),
-            dialect: Arc::new(Dialect::default()),
+            http_settings: Arc::new(HttpSettings::default()),
         };
         let gateway = Gateway {
             limiter,

@@ -14,10 +14,10 @@ use http::{HeaderName, Method};
 use ratewright_core::Policies;
 use ratewright_core::query::AttributeName;
 use ratewright_http::identify::METHOD_OVERRIDES;
-use ratewright_http::{Dialect, IdentityRules};
+use ratewright_http::{HttpSettings, IdentityRules};
 
 use super::hop_by_hop::{connection_options, hop_by_hop, is_alias_of};
-use crate::explain::EXPLAIN;
+use crate::explain_header::EXPLAIN;
 use crate::snapshot::Snapshot;
 
 /// The headers that policies and identification read.
@@ -28,7 +28,7 @@ pub struct PolicyHeaders(Vec<HeaderName>);
 #[derive(Clone, Debug)]
 pub(crate) struct HeaderRules {
     /// The identification rules.
-    pub(crate) dialect: Arc<Dialect>,
+    pub(crate) http_settings: Arc<HttpSettings>,
     pub(crate) read: PolicyHeaders,
 }
 
@@ -78,9 +78,9 @@ impl PolicyHeaders {
 
 impl HeaderRules {
     pub(crate) fn of(snapshot: &Snapshot) -> Self {
-        let Snapshot { policies, permits, dialect, .. } = snapshot;
-        let read = PolicyHeaders::of([&**policies, &**permits], &dialect.rules);
-        Self { dialect: Arc::clone(dialect), read }
+        let Snapshot { policies, permits, http_settings, .. } = snapshot;
+        let read = PolicyHeaders::of([&**policies, &**permits], &http_settings.rules);
+        Self { http_settings: Arc::clone(http_settings), read }
     }
 }
 

@@ -6,7 +6,7 @@ use ratewright_core::query::AttributeName;
 use ratewright_core::quota::{Algorithm, Refill};
 use ratewright_core::{Policy, Quota};
 use ratewright_gateway::{ExplainTokens, GatewaySettings};
-use ratewright_http::{Dialect, IdentityRules, address::Proxies};
+use ratewright_http::{HttpSettings, IdentityRules, address::Proxies};
 
 use crate::harness::{Client, RawResponse, ScriptedServer, Setup, TestGateway, route, settings, text};
 use crate::hyper_peers::{body, connect};
@@ -40,8 +40,8 @@ async fn gateway(server: &ScriptedServer, policies: Vec<Policy>, trusted: &[&str
         explain_tokens: Some(ExplainTokens::new(|token| token == "s3cret")),
         ..settings(route(&[server.address]))
     };
-    let dialect = Dialect::default().rules(rules);
-    TestGateway::start(Setup { policies, settings, dialect, ..Setup::default() }).await
+    let http_settings = HttpSettings::default().rules(rules);
+    TestGateway::start(Setup { policies, settings, http_settings, ..Setup::default() }).await
 }
 
 async fn send(gateway: &TestGateway, path: &str, headers: &str) -> RawResponse {

@@ -16,7 +16,7 @@ use ratewright_gateway::upstream::{Balance, ClientTls, Health, Protocol, Upstrea
 use ratewright_gateway::{
     Gateway, GatewayOptions, GatewaySettings, Route, RouteTable, SharedSnapshot, Snapshot, Upstream,
 };
-use ratewright_http::Dialect;
+use ratewright_http::HttpSettings;
 use ratewright_http::path::Case;
 use ratewright_listen::{ConnectionSetup, ShutdownPhase, ShutdownTrigger};
 use ratewright_store::{MemoryStore, SystemClock};
@@ -48,7 +48,7 @@ pub(crate) struct Setup {
     pub(crate) policies: Vec<Policy>,
     pub(crate) permits: Vec<Policy>,
     pub(crate) settings: GatewaySettings,
-    pub(crate) dialect: Dialect,
+    pub(crate) http_settings: HttpSettings,
     /// The trusted upstream certificates.
     pub(crate) roots: Option<RootCertStore>,
     /// How long a client may take no byte of a response.
@@ -118,7 +118,7 @@ impl TestGateway {
             settings: Arc::new(setup.settings),
             policies: limiter.policies(),
             permits: permitting.policies(),
-            dialect: Arc::new(setup.dialect),
+            http_settings: Arc::new(setup.http_settings),
         };
         let snapshot = snapshot.shared();
         let gateway = Gateway {

@@ -5,7 +5,7 @@ use ratewright_core::query::AttributeName;
 use ratewright_core::quota::{Algorithm, Refill};
 use ratewright_core::{Policy, Quota};
 use ratewright_gateway::upstream::Protocol;
-use ratewright_http::{Dialect, IdentityRules};
+use ratewright_http::{HttpSettings, IdentityRules};
 
 use crate::harness::{
     Client, RawResponse, ScriptedServer, Setup, TestGateway, route, route_to, settings, text,
@@ -35,9 +35,9 @@ async fn counting(server: &ScriptedServer) -> TestGateway {
     let quota = Quota::new(Algorithm::TokenBucket(Refill::Smooth), "1000/h".parse().unwrap()).unwrap();
     let policy = Policy::new("key", quota).unwrap().by(&[AttributeName::Header("x-api-key")]);
     let rules = IdentityRules::default().user_header(Some(HeaderName::from_static("x-user-id")));
-    let dialect = Dialect::default().rules(rules);
+    let http_settings = HttpSettings::default().rules(rules);
     let settings = settings(route(&[server.address]));
-    TestGateway::start(Setup { policies: vec![policy], settings, dialect, ..Setup::default() }).await
+    TestGateway::start(Setup { policies: vec![policy], settings, http_settings, ..Setup::default() }).await
 }
 
 #[track_caller]

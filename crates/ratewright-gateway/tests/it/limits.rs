@@ -9,7 +9,7 @@ use ratewright_core::quota::{Algorithm, Refill, WindowStart};
 use ratewright_core::{Micros, Policy, Quota};
 use ratewright_http::identify::TokenUser;
 use ratewright_http::jwt::{KeySet, TokenRules, Verifier};
-use ratewright_http::{Dialect, IdentityRules};
+use ratewright_http::{HttpSettings, IdentityRules};
 
 use crate::harness::{Client, ScriptedServer, Setup, TestGateway, route, settings, text, wait_until};
 
@@ -171,7 +171,7 @@ async fn a_token_is_verified_once_for_each_request() {
             policies: vec![bucket("rate", "1/h", 2).by(&[by]), bucket("more", "1/h", 9).by(&[by])],
             permits: vec![at_once.clone().by(&[by])],
             settings: settings(route(&[server.address])),
-            dialect: Dialect::default().rules(rules),
+            http_settings: HttpSettings::default().rules(rules),
             ..Setup::default()
         })
         .await;

@@ -11,7 +11,7 @@ use ratewright_core::{Policy, Quota};
 use ratewright_gateway::GatewaySettings;
 use ratewright_gateway::access_log::{AccessLog, AccessLogEntry};
 use ratewright_http::address::Proxies;
-use ratewright_http::{Dialect, IdentityRules};
+use ratewright_http::{HttpSettings, IdentityRules};
 use ratewright_listen::{ConnectionSetup, ProxyProtocol, Tls};
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -85,9 +85,9 @@ impl ProxiedGateway {
             ..settings(route(&[server.address]))
         };
         let connections = ConnectionSetup { proxy_protocol: Some(proxy.clone()), tls: options.tls };
-        let dialect = Dialect::default().rules(IdentityRules::default().proxies(proxies));
+        let http_settings = HttpSettings::default().rules(IdentityRules::default().proxies(proxies));
         let (policies, access_log) = (vec![policy], options.access_log);
-        let setup = Setup { policies, settings, dialect, access_log, connections, ..Setup::default() };
+        let setup = Setup { policies, settings, http_settings, access_log, connections, ..Setup::default() };
         Self { gateway: TestGateway::start(setup).await, proxy }
     }
 

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use http::HeaderMap;
 
-use super::{Forwarding, Proxies, X_FORWARDED_FOR, X_REAL_IP, client_address, forwarded, node};
+use super::{Forwarding, Proxies, X_FORWARDED_FOR, X_REAL_IP, client_address, forwarded, forwarded_hop};
 
 /// Where a client's address comes from.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -59,7 +59,7 @@ impl AddressOrigin {
                         let name = if header == "X-Real-IP" { X_REAL_IP } else { X_FORWARDED_FOR };
                         let lines = headers.get_all(name).iter().rev();
                         let entries = lines.flat_map(|line| line.as_bytes().rsplit(|&byte| byte == b','));
-                        entries.map(node::parse).collect()
+                        entries.map(forwarded_hop::parse).collect()
                     }
                 };
                 let address = client_address(headers, peer, rules);

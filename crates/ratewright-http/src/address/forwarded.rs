@@ -11,7 +11,7 @@
 
 use std::net::IpAddr;
 
-use super::node;
+use super::forwarded_hop;
 
 /// The hops of one line, the last first; `None` for an element without an address.
 pub(super) fn from_the_right(line: &[u8]) -> impl Iterator<Item = Option<IpAddr>> {
@@ -55,7 +55,7 @@ fn hop(element: &[u8]) -> Option<IpAddr> {
             return None;
         }
     }
-    node::parse(unquote(found?)?)
+    forwarded_hop::parse(unquote(found?)?)
 }
 
 /// A parameter's name and value.

@@ -240,7 +240,7 @@ proptest! {
     fn written_addresses_parse_back(address: IpAddr, port: u16) {
         let forms = [address.to_string(), std::net::SocketAddr::new(address, port).to_string()];
         for form in forms {
-            prop_assert_eq!(node::parse(form.as_bytes()), Some(address.to_canonical()), "{}", form);
+            prop_assert_eq!(forwarded_hop::parse(form.as_bytes()), Some(address.to_canonical()), "{}", form);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Renders the headers.
 //!
-//! What depends on the limit only, `X-RateLimit-Limit` and `RateLimit-Policy`, comes from `constant_values.rs`. The other
+//! `X-RateLimit-Limit` and `RateLimit-Policy` depend on the limit only: `value_cache.rs` keeps their values. The other
 //! values of a response share one buffer.
 //!
 //! Rendering never loosens what the upstream has set: lists are appended to, and of two `X-RateLimit-` families the
@@ -9,12 +9,12 @@
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, header};
 
-use super::constant_values::{limit_value, policy_value};
+use super::value_cache::{limit_value, policy_value};
 use super::{
     HeaderStyle, LIMIT, LimitMeaning, POLICY, RateLimitHeaders, ShownLimit, X_LIMIT, X_REMAINING, X_RESET,
 };
 
-/// The headers of a response, written before there is a response: they are small, and do not keep the decision.
+/// The rendered headers, before the response exists. They are smaller than the decision, which need not be kept.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct WrittenHeaders {
     /// `X-RateLimit-Limit`, if that family is sent.
@@ -23,7 +23,7 @@ pub struct WrittenHeaders {
     policy: Option<HeaderValue>,
     /// The other values, one after the other.
     bytes: Vec<u8>,
-    /// Where they end: `X-RateLimit-Remaining`, `-Reset`, `RateLimit`, `Retry-After`. One that begins where it ends is not sent.
+    /// Where they end: `X-RateLimit-Remaining`, `-Reset`, `RateLimit`, `Retry-After`. An empty value is not sent.
     ends: [u32; 4],
     remaining: u32,
 }
@@ -51,7 +51,7 @@ pub(super) fn write(rate_limit: &RateLimitHeaders<'_>, style: HeaderStyle) -> Wr
     if let Some(seconds) = retry_after
         && style.retry_after
     {
-        number(&mut bytes, (*seconds).max(1));
+        number(&mut bytes, *seconds);
     }
     ends[3] = end(&bytes);
     let limit = match style.limit {
@@ -73,7 +73,9 @@ impl WrittenHeaders {
         headers.reserve(n_x + n_ietf + usize::from(ends[2] < ends[3]));
         let mut values = Values { rest: Bytes::from(bytes), begin: 0 };
         let x_family = (limit, values.until(ends[0]), values.until(ends[1]));
-        if let ((Some(limit), Some(remaining), Some(reset)), false) = (x_family, is_looser) {
+        if let (Some(limit), Some(remaining), Some(reset)) = x_family
+            && !is_looser
+        {
             headers.insert(X_LIMIT, limit);
             headers.insert(X_REMAINING, remaining);
             headers.insert(X_RESET, reset);
@@ -110,14 +112,17 @@ fn with_room_for(shown: &[ShownLimit<'_>]) -> Vec<u8> {
     Vec::with_capacity(32 + room)
 }
 
-/// True if the response already says that less remains: the upstream has a tighter limit.
+/// True if the response already says that less remains: the upstream has a tighter limit. A value that is not a number may be less.
 fn says_less(headers: &HeaderMap, remaining: u32) -> bool {
     // Most responses say nothing, and comparing all names is cheaper than a lookup.
     if !headers.keys().any(|name| *name == X_REMAINING) {
         return false;
     }
-    let said = headers.get(X_REMAINING).and_then(|said| said.to_str().ok());
-    said.and_then(|text| text.trim().parse::<u64>().ok()).is_some_and(|left| left < remaining.into())
+    let is_less = |said: &HeaderValue| {
+        let left = said.to_str().ok().and_then(|text| text.trim().parse::<u64>().ok());
+        left.is_none_or(|left| left < remaining.into())
+    };
+    headers.get_all(X_REMAINING).iter().any(is_less)
 }
 
 /// Writes a list with one item for each limit.

@@ -79,8 +79,8 @@ fn refill_within(quota: &Quota) -> Micros {
     }
 }
 
-/// How long no more than `remaining` can be spent: until a bucket's next unit, or until a window or its oldest entry ends;
-/// but not longer than until the denied charge passes. Zero if and only if the limit is unused.
+/// The time until more than `remaining` units can be spent: the next unit of a bucket returns, a window ends, or the oldest
+/// entry leaves a sliding window. After a denial, at most `retry_after`. Zero if and only if the limit is unused.
 fn more_after(quota: &Quota, standing: &Standing) -> Micros {
     let all_after = standing.reset_after;
     if all_after.is_zero() {

@@ -188,7 +188,7 @@ fn an_upstreams_own_limits_stay_beside_ours() {
     }
 }
 
-/// Most responses are merged into a copied map. The result must not depend on it.
+/// The result must not depend on which headers the response has already.
 #[test]
 fn a_plain_response_keeps_its_headers_and_gets_all_of_ours() {
     let responses: [&[(HeaderName, &'static str)]; 7] = [
@@ -220,6 +220,30 @@ fn a_plain_response_keeps_its_headers_and_gets_all_of_ours() {
             headers.contains_key(LIMIT) && headers.values().all(|value| !value.is_empty()),
             "{headers:?}"
         );
+    }
+}
+
+/// Of two `X-RateLimit-` families the tighter stays, and a family that cannot be compared may be the tighter.
+#[test]
+fn a_response_that_may_have_less_left_keeps_its_family() {
+    let decision = decide(vec![login()], spent(6), spend(1));
+    let left = |said: &[&'static str]| {
+        let mut headers = HeaderMap::new();
+        for value in said {
+            headers.append(X_REMAINING, HeaderValue::from_static(value));
+        }
+        RateLimitHeaders::of(&decision, NOW).unwrap().render(HeaderStyle::default(), &mut headers);
+        headers
+            .get_all(X_REMAINING)
+            .iter()
+            .map(|value| value.to_str().unwrap().to_owned())
+            .collect::<Vec<_>>()
+    };
+    for said in [&["2"][..], &["-1"], &["2, 2;w=60"], &["unlimited"], &["9", "2"]] {
+        assert_eq!(left(said), said);
+    }
+    for said in [&["9"][..], &[" 9 "], &["9", "8"], &[]] {
+        assert_eq!(left(said), ["3"], "{said:?}");
     }
 }
 

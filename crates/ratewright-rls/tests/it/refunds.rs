@@ -157,7 +157,7 @@ async fn a_client_of_whom_nothing_is_known_gives_nothing_back() {
 }
 
 /// Negative hits that are ignored look at the limit and change nothing, alone, in great numbers, and beside hits that count.
-/// `src/refunds.rs` has whose they are.
+/// `src/refund_access.rs` says whose refunds are accepted.
 #[tokio::test]
 async fn ignored_negative_hits_change_nothing() {
     let world =

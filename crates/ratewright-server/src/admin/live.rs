@@ -21,7 +21,7 @@ use ratewright_http::Problem;
 use serde::Serialize;
 
 use super::{Admin, Info, LiveStatus, Readiness};
-use crate::access::Caller;
+use crate::access_control::Caller;
 use crate::response::push_number;
 use crate::telemetry::{HistoryUpdate, Telemetry};
 

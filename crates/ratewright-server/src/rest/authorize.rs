@@ -15,7 +15,7 @@
 //! `X-Ratewright-Status` holds the real status and `X-Ratewright-Problem` the body, because nginx discards bodies. The other
 //! protocols ignore the parameter: their query string may come from the client.
 //!
-//! The caller must be a trusted proxy: see [`Access::authenticate_proxy`](crate::access::Access::authenticate_proxy). The
+//! The caller must be a trusted proxy: see [`Access::authenticate_proxy`](crate::access_control::Access::authenticate_proxy). The
 //! cross-site check does not apply, because proxies relay the client's `Host`, `Origin` and `Sec-Fetch-Site`. A cross-site page
 //! still cannot call the endpoint: the required headers trigger a CORS preflight, and the preflight fails. Only a page that
 //! uses DNS rebinding can, on the proxy's own machine; where people browse the web there, use a token.
@@ -48,7 +48,7 @@ use tracing::{debug, warn};
 
 use super::wire::CORRELATION_ID;
 use super::{Rest, respond};
-use crate::access::Caller;
+use crate::access_control::Caller;
 use crate::response::HandlerResult;
 use crate::settings::ServerSettings;
 
@@ -95,12 +95,12 @@ where
     let peer = caller.peer;
     settings
         .access
-        .authenticate_proxy(caller, &settings.dialect.rules.proxies)
+        .authenticate_proxy(caller, &settings.http_settings.rules.proxies)
         .inspect_err(|_| warn_untrusted_caller(peer))?;
     let (request, _) = request.into_parts();
     let status = status_override(protocol, request.uri.query())?;
     let now = api.clock.now();
-    let original = OriginalRequest::read(request, protocol, AUTHORIZE, &settings.dialect.rules.proxies);
+    let original = OriginalRequest::read(request, protocol, AUTHORIZE, &settings.http_settings.rules.proxies);
     let original = match original {
         Ok(original) => original,
         Err(OriginalRequestError::Proxy(problem)) => {
@@ -136,7 +136,7 @@ where
     S: Store<Error = Infallible>,
     O: Observe,
 {
-    let rules = &settings.dialect.rules;
+    let rules = &settings.http_settings.rules;
     let policies = limiter.load();
     if let Some(problem) = original.ambiguity(policies.needs(), rules) {
         return Err(problem);
@@ -149,7 +149,7 @@ where
     };
     let needs = Arc::clone(policies.needs());
     let facts = identify_with_context(&original.parts, &context, rules, &needs, now);
-    settings.dialect.report_unknown_key(&facts);
+    settings.http_settings.report_unknown_key(&facts);
     if let Some(cause) = facts.token_error {
         debug!(%cause, "token rejected: its user and claims are ignored");
     }
@@ -183,7 +183,7 @@ fn render(
             let id = id.text();
             let path = request.uri.path();
             let context = ProblemContext {
-                kind: &settings.dialect.problem_type,
+                kind: &settings.http_settings.problem_type,
                 instance: (status.is_none() || path.len() <= INSTANCE_MAX).then_some(path),
                 correlation_id: &id,
                 now,
@@ -196,9 +196,9 @@ fn render(
         }
     };
     let headers = response.headers_mut();
-    // First, because an empty map takes all of them at once.
+    // First: an empty map makes room for all of them at once.
     if let Some(fields) = RateLimitHeaders::of(decision, now) {
-        fields.render(settings.dialect.headers, headers);
+        fields.render(settings.http_settings.headers, headers);
     }
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     match decision.verdict() {

@@ -73,7 +73,7 @@ impl<'a> BucketTarget<'a> {
                     }
                     Some(key) => Cow::Borrowed(key),
                     None => {
-                        let (rules, peer) = (&settings.dialect.rules, peer(request)?);
+                        let (rules, peer) = (&settings.http_settings.rules, peer(request)?);
                         let client = address::client_address(request.headers(), peer, &rules.proxies);
                         Cow::Owned(address::client(client, rules.ipv6_prefix))
                     }
@@ -85,7 +85,7 @@ impl<'a> BucketTarget<'a> {
                 match key {
                     Some(key) => {
                         let attributes = key_attributes(policy, key, accepted)?;
-                        let attributes = with_networks(attributes, settings.dialect.rules.ipv6_prefix);
+                        let attributes = with_networks(attributes, settings.http_settings.rules.ipv6_prefix);
                         let has_others = policy.overrides().next().is_some();
                         let address = if has_others { address_in(&attributes) } else { None };
                         (Cow::Borrowed(key), attributes, address)
@@ -318,8 +318,8 @@ fn caller_attributes<'a>(
     parts.headers.clone_from(request.headers());
     parts.method.clone_from(request.method());
     parts.uri.clone_from(request.uri());
-    let facts = identify(&parts, peer(request)?, &settings.dialect.rules, policies.needs(), now);
-    settings.dialect.report_unknown_key(&facts);
+    let facts = identify(&parts, peer(request)?, &settings.http_settings.rules, policies.needs(), now);
+    settings.http_settings.report_unknown_key(&facts);
     let always = [AttributeName::Ip, AttributeName::Method, AttributeName::Path];
     let needed = policies.needs().iter().map(AttributeName::as_deref).filter(|name| !always.contains(name));
     let known = facts.attributes();

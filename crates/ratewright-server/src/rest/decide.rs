@@ -228,7 +228,7 @@ where
     async fn decide_under(&self, policies: LoadedPolicies, request: &DecideRequest<'_>) -> DecidedQuery {
         let needs = policies.needs().clone();
         let facts = request.attributes.0.facts(self.settings, &needs, self.now);
-        self.settings.dialect.report_unknown_key(&facts);
+        self.settings.http_settings.report_unknown_key(&facts);
         if let Some(cause) = facts.token_error {
             tracing::debug!(%cause, "token rejected: its user and claims are ignored");
         }
@@ -259,7 +259,7 @@ impl DecideRequest<'_> {
 
     /// Rejects a path that is too long, and unknown policies; `location` is the query's position in a batch.
     fn check(&self, policies: &Policies, settings: &ServerSettings, location: &str) -> Result<(), Problem> {
-        self.attributes.0.check(&settings.dialect.rules, location)?;
+        self.attributes.0.check(&settings.http_settings.rules, location)?;
         let is_known = |name: &str| policies.named(name).is_some() && Algorithm::named(name).is_none();
         let Some(unknown) = self.policies.iter().find(|name| !is_known(name)) else { return Ok(()) };
         let detail = format!("{location}{}", unknown_policy_detail(unknown, Some(policies)));
@@ -284,7 +284,7 @@ impl DecidedQuery {
             Verdict::Allow => json(StatusCode::OK, &response_body),
             Verdict::Deny => {
                 let context = ProblemContext {
-                    kind: &settings.dialect.problem_type,
+                    kind: &settings.http_settings.problem_type,
                     instance: self.path.as_deref(),
                     correlation_id: id,
                     now,
@@ -301,7 +301,7 @@ impl DecidedQuery {
         };
         let headers = response.headers_mut();
         if let Some(fields) = RateLimitHeaders::of(&self.decision, now) {
-            fields.render(settings.dialect.headers, headers);
+            fields.render(settings.http_settings.headers, headers);
         }
         if let Ok(id) = HeaderValue::from_str(id) {
             headers.insert(CORRELATION_ID, id);

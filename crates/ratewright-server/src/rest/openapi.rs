@@ -2,8 +2,8 @@
 //!
 //! Bodies are described by the types that are parsed and rendered; the calls are listed here. This module and
 //! `schemars` are compiled for tests only. A test compares the file with the types, the calls and the version;
-//! `UPDATE_EXPECT=1 cargo test -p ratewright-server openapi` writes it. It is indented, so that a diff shows a change
-//! line by line, but by one space only, because the response grows with it.
+//! `UPDATE_EXPECT=1 cargo test -p ratewright-server openapi` writes it. It is indented, so that a diff shows
+//! changes line by line; by one space only, to keep the response small.
 
 use std::borrow::Cow;
 
@@ -353,7 +353,7 @@ fn refer_to(headers: &[&str]) -> Value {
     headers.iter().map(reference).collect::<Map<String, Value>>().into()
 }
 
-/// Described as its content.
+/// Has the schema of its content.
 impl<T: JsonSchema> JsonSchema for Object<T> {
     fn inline_schema() -> bool {
         T::inline_schema()

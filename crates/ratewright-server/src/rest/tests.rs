@@ -1,7 +1,7 @@
 //! The REST entrypoint, called from various addresses.
 
 use super::*;
-use crate::access::{Access, TokenDigest};
+use crate::access_control::{Access, TokenDigest};
 use http::Method;
 use ratewright_core::policy::{Mode, Selector};
 use ratewright_core::query::AttributeName;
@@ -254,7 +254,7 @@ const TOKEN: &str = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhbm5hIiwiZXhwIjo0MDAwMDAwMD
 async fn a_token_is_verified_once_for_each_decision() {
     use ratewright_http::identify::TokenUser;
     use ratewright_http::jwt::{KeySet, TokenRules, Verifier};
-    use ratewright_http::{Dialect, IdentityRules};
+    use ratewright_http::{HttpSettings, IdentityRules};
     let by = |name: &str, by: AttributeName<&str>| {
         let quota = Quota::new(Algorithm::TokenBucket(Refill::Smooth), "9/h".parse().unwrap()).unwrap();
         Policy::new(name, quota).unwrap().by(&[by])
@@ -268,9 +268,11 @@ async fn a_token_is_verified_once_for_each_decision() {
         let keys = KeySet::secret(b"a secret of at least thirty-two bytes").unwrap();
         let verifier = Arc::new(Verifier::new(keys, TokenRules::default()));
         let token = Some(TokenUser { verifier: Arc::clone(&verifier), claim: "sub".to_owned() });
-        let dialect = Dialect::default().rules(IdentityRules::default().token(token));
-        let api =
-            api_of(policies, ServerSettings { dialect: Arc::new(dialect), ..ServerSettings::default() });
+        let http_settings = HttpSettings::default().rules(IdentityRules::default().token(token));
+        let api = api_of(
+            policies,
+            ServerSettings { http_settings: Arc::new(http_settings), ..ServerSettings::default() },
+        );
         let about = |token: &str| {
             let headers = serde_json::json!({ "Authorization": format!("Bearer {token}") });
             serde_json::json!({ "attributes": { "ip": "192.0.2.1", "headers": headers } }).to_string()

@@ -141,7 +141,8 @@ impl RefundResponse {
 
 /// The decision in words.
 pub(super) fn message(decision: &Decision) -> &'static str {
-    match (decision.verdict(), decision.basis()) {
+    let basis = decision.tightest().map(|(.., standing)| standing.basis);
+    match (decision.verdict(), basis) {
         (Verdict::Allow, _) => "Request allowed",
         (Verdict::Deny, _) if decision.refused().is_some() => "Request cannot be counted",
         (Verdict::Deny, Some(Basis::FailClosed)) => "Rate limits cannot be checked",

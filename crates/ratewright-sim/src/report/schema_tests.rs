@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::samples::{full_report, hostile_report, quiet_report, suggestion};
+use super::test_reports::{full_report, hostile_report, quiet_report, suggestion};
 use super::*;
 
 #[test]

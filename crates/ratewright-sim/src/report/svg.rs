@@ -165,7 +165,7 @@ fn time_axis(timeline: &Timeline) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::samples::full_report;
+    use super::super::test_reports::full_report;
     use super::*;
 
     #[test]

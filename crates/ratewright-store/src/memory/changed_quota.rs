@@ -1,4 +1,4 @@
-//! Buckets whose quota was changed: a reload, or another share of it while Redis is gone.
+//! Buckets whose quota changes: by a reload, or because another share applies while Redis is unavailable.
 //!
 //! A state is valid only under the quota that wrote it. When another quota uses the same key, it starts with the same share spent and keeps
 //! its own state; the first state is parked in case its quota is used again. So no quota refills what another granted.

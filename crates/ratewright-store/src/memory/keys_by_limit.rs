@@ -1,11 +1,11 @@
-//! Room that is fair between limits: a flood of keys under one limit pushes out its own, not those of others.
+//! Fair eviction between limits: a flood of keys under one limit evicts keys of that limit, not those of others.
 //!
 //! ```text
 //!   full shard       flood ████████████████████████████████   login ██        share of each: half
 //!   room is needed   taken from the flood, which exceeds its share, although its buckets are as spent as login's
 //! ```
 //!
-//! One byte of a digest tells limits apart. Limits with the same byte count as one.
+//! One byte of a digest identifies a limit. Limits with the same byte count as one.
 
 use super::slot::Identity;
 

@@ -5,8 +5,8 @@
 //! keyed hash, so each inspection sees a random sample that no client can arrange.
 //!
 //! At the cap, the shard takes a sample and evicts the state that has spent the smallest fraction of its quota. A flood
-//! of new keys therefore evicts its own: each of its keys has spent one unit, while a client that is over its limit has
-//! spent all. So evictions lose as little as possible. The entries of sliding window logs have their own cap, in bytes,
+//! of new keys therefore evicts keys of the flood: each has spent one unit, while a client over its limit has spent its
+//! whole quota. So an eviction forgets few spent units. The entries of sliding window logs have their own cap, in bytes,
 //! with the same eviction.
 
 use ratewright_core::algorithm::Bucket;
@@ -63,7 +63,7 @@ pub(super) trait Visit {
     /// Does it, and says what became of the bucket.
     fn visit<B: Bucket>(self, bucket: &mut B, quota: &Quota, now: Timestamp) -> (Self::Output, BucketChange);
 
-    /// The output of a visit for a refund whose change is discarded: nothing was charged under the quota.
+    /// The output for a refund under a quota that was never charged: the changed bucket is not stored.
     #[inline(always)]
     fn discarded(output: Self::Output) -> Self::Output {
         output

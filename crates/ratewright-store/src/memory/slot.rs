@@ -18,9 +18,9 @@
 //! The identity is 88 bits of a keyed 128-bit hash, and 8 bits of the limit's digest: see `keys_by_limit.rs`. The first 64 select the
 //! shard and the place in it. The tag says which quota wrote the state: see `changed_quota.rs`.
 //!
-//! Eviction does not know the quota. Span and heat show when the state expires and how much of the quota is spent. The
-//! span is rounded up, by a quarter at most: a state is removed late, never early, and a token bucket looks up to a
-//! fifth cooler than it is.
+//! Eviction does not know the quota. So a slot stores a span, which shows when the state expires, and heat, the share of
+//! the quota that is spent. The span is rounded up, by a quarter at most: a state is removed late, never early. A token
+//! bucket expires at its time. Its heat is derived from time and span, so it is too low, by a fifth at most.
 
 use ratewright_core::algorithm::Bucket;
 use ratewright_core::algorithm::fixed_window::FixedWindow;

@@ -1,4 +1,4 @@
-//! The memory store's only lock, in one place, so that tests can let shuttle choose who gets it.
+//! The memory store's only lock, in one place, so that tests can replace it with shuttle's, which controls the order of threads.
 
 #[cfg(not(feature = "shuttle"))]
 pub(crate) use parking_lot::{Mutex, MutexGuard};
@@ -10,7 +10,7 @@ pub(crate) use chosen::{Mutex, MutexGuard};
 mod chosen {
     pub(crate) use shuttle::sync::MutexGuard;
 
-    /// A lock with parking_lot's face and shuttle's scheduler behind it.
+    /// A lock with the interface of parking_lot and the scheduler of shuttle.
     #[derive(Debug, Default)]
     pub(crate) struct Mutex<T>(shuttle::sync::Mutex<T>);
 

@@ -1,9 +1,9 @@
 //! Slots by identity: open addressing with linear probing, and nothing but slots.
 //!
 //! ```text
-//!   home                     a key lies at its home, or as near behind it as there was room
+//!   home                     a key is in its home slot, or in the first slot after it that was vacant
 //!    ▼
-//!   │A│B│·│C│A│·│·│D│        a look-up goes on until it meets its key or a vacant slot
+//!   │A│B│·│C│A│·│·│D│        a look-up ends at its key or at a vacant slot
 //! ```
 //!
 //! Removing a key moves later keys of its chain forward into the gap, so that it leaves no marker behind. A full table

@@ -1,4 +1,4 @@
-//! The latest times seen: of a single server one, of a cluster one for each slot, because its nodes' clocks may differ.
+//! The latest time seen: one for a single server; in a cluster one for each slot, because the clocks of its nodes may differ.
 
 use crate::clock_setback::TimeSeen;
 

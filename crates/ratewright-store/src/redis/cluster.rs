@@ -29,7 +29,7 @@ use tokio::sync::oneshot;
 use super::name::Naming;
 use super::script_codec::{self, DecisionReply};
 use super::{RedisStoreInner, StoreError};
-use crate::settle::Purpose;
+use crate::all_or_none::Purpose;
 
 /// The charges on one node, by their number in the call.
 type NodeCharges = SmallVec<[usize; 4]>;

@@ -2,12 +2,12 @@
 //!
 //! ```text
 //!   ratelimit:login:10.0.0.1              prefix, policy, partition value
-//!   ratelimit:login/minute:10.0.0.1       of a policy with several quotas, each has its own name
-//!   ratelimit:login~fixed_window.60000000:10.0.0.1   what kind of state it is, unless it is a plain token bucket
-//!   ratelimit:login+batch:10.0.0.1        of an override, its name or a digest of its `match`
-//!   ratelimit:per-route:orders|10.0.0.1   several values
-//!   ratelimit:api:user:anna               of a part with several attributes, which one it is
-//!   ratelimit:per-user:ip:10.0.0.1        the address, where the user's token is refused; a user of that name is ip%3A10.0.0.1
+//!   ratelimit:login/minute:10.0.0.1       several quotas: the quota's name
+//!   ratelimit:login~fixed_window.60000000:10.0.0.1   the kind of state, unless it is a plain token bucket
+//!   ratelimit:login+batch:10.0.0.1        override: its name, or a digest of its `match`
+//!   ratelimit:per-route:orders|10.0.0.1   several partition values
+//!   ratelimit:api:user:anna               first_of: the attribute that was used, and its value
+//!   ratelimit:per-user:ip:10.0.0.1        refused token: counted by address; a user named ip:10.0.0.1 is written ip%3A10.0.0.1
 //!   ratelimit:all                         no partition: one bucket for everybody
 //!   ratelimit:login:{10.0.0.1}            in a cluster, where all buckets of a client lie on one node
 //!   ratelimit:@instances                  the instances that share these buckets, with `share: auto`

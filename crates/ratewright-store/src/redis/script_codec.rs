@@ -1,4 +1,4 @@
-//! What goes to `apply.lua` and what comes back.
+//! Encodes calls to `apply.lua`, and decodes its replies.
 //!
 //! ```text
 //!   header   min_ttl in ms: u64, readable: u8, the latest time seen: u64
@@ -17,8 +17,9 @@
 //! `full_at of BURST FILL PART/OVER` with a fraction; stepped `spent of BURST UNITS/WINDOW`; nothing for windows, whose counts
 //! mean the same under any quota of their kind.
 //!
-//! All numbers are little-endian. The reply has the states before anything is spent, and Redis' time. The standings are
-//! derived from these as in memory. So is whether the charges were applied, which must agree with the script.
+//! All numbers are little-endian. The reply has the states before anything is spent, and Redis' time. Ratewright derives
+//! the standings from these states, as in memory, and also whether the charges were applied. The script must come to the
+//! same result.
 
 use std::io::Write as _;
 
@@ -36,8 +37,8 @@ use redis::Value;
 use smallvec::SmallVec;
 
 use super::name::Naming;
+use crate::all_or_none::{Buckets, Purpose, settle};
 use crate::clock_setback::TimeSeen;
-use crate::settle::{Buckets, Purpose, settle};
 
 /// One decision, ready to be sent alone or together with others.
 #[derive(Debug, Default)]

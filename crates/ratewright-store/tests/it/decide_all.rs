@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use proptest::prelude::*;
 use ratewright_core::decision::Observe;
-use ratewright_core::joint::{GiveBack, JointDecision, JointQuery, JointQuota, JointTerms, Veto};
+use ratewright_core::joint_decision::{GiveBack, JointDecision, JointQuery, JointQuota, JointTerms, Veto};
 use ratewright_core::policy::Mode;
 use ratewright_core::query::{Ask, Attribute, AttributeName, Entrypoint, Select};
 use ratewright_core::quota::{Algorithm, Refill};

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use proptest::prelude::*;
-use ratewright_core::joint::{GiveBack, JointQuery, JointQuota, JointTerms, Veto};
+use ratewright_core::joint_decision::{GiveBack, JointQuery, JointQuota, JointTerms, Veto};
 use ratewright_core::policy::{CountedResponses, LimitId, Mode, OnFailure, Part};
 use ratewright_core::query::{Ask, Attribute, AttributeName, Entrypoint, Select};
 use ratewright_core::quota::{Algorithm, Refill, Share, WindowStart};
@@ -335,7 +335,7 @@ fn a_correction_goes_to_the_share_that_was_charged() {
         let query = Shares::query(Ask::Spend(NonZeroU32::new(cost).unwrap()));
         JointQuery { query, quota: JointQuota::OfPolicy, veto: Veto::Together, gives_back: None }
     };
-    // The second does not fit, so the first was charged in vain; of those that veto together, one has room.
+    // Both queries fit, so the request is allowed. The second query then refunds its 10 units.
     let queries = [query(10), JointQuery { gives_back: Some(GiveBack::IfAllowed(10)), ..query(10) }];
     let terms = JointTerms { mode: Mode::Enforce, is_report: false };
     let decision = ready(shares.limiter.decide_all(shares.limiter.load(), &queries, terms));

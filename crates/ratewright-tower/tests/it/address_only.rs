@@ -8,12 +8,12 @@ use ratewright_core::decision::{Observe, Unobserved};
 use ratewright_core::query::AttributeName;
 use ratewright_core::{Decision, Limiter, Policies, Query, Timestamp};
 use ratewright_http::identify::AmbiguousPaths;
-use ratewright_http::{Dialect, IdentityRules};
+use ratewright_http::{HttpSettings, IdentityRules};
 use ratewright_store::MemoryStore;
 use ratewright_tower::{Peer, RateLimitLayer};
 use tower::{Layer, ServiceExt, service_fn};
 
-use crate::world::{Body, Memory, bucket, clock, limiter, over_http_2, reader};
+use crate::world::{Body, Memory, bucket, clock, limiter, over_http_2, reader, text};
 
 const AMBIGUOUS: &str = "/api/items/1%2f..%2f..%2fx";
 
@@ -23,10 +23,17 @@ fn from(peer: &str, method: &str, path: &str) -> Request<Body> {
     Request::builder().method(method).uri(path).extension(peer).body(Body::default()).unwrap()
 }
 
-async fn status<O: Observe + 'static>(layer: &RateLimitLayer<Memory, O>, request: Request<Body>) -> u16 {
+async fn call<O: Observe + 'static>(
+    layer: &RateLimitLayer<Memory, O>,
+    request: Request<Body>,
+) -> Response<Body> {
     let service =
         service_fn(|_: Request<Body>| async { Ok::<_, Infallible>(Response::new(Body::default())) });
-    layer.layer(service).oneshot(request).await.unwrap().status().as_u16()
+    layer.layer(service).oneshot(request).await.unwrap()
+}
+
+async fn status<O: Observe + 'static>(layer: &RateLimitLayer<Memory, O>, request: Request<Body>) -> u16 {
+    call(layer, request).await.status().as_u16()
 }
 
 #[tokio::test]
@@ -53,9 +60,15 @@ async fn neither_method_nor_path_nor_version_gives_a_client_another_bucket() {
 async fn an_ambiguous_path_is_rejected_if_the_rules_say_so() {
     let (limiter, _) = limiter([bucket("p", "1/h")]);
     let rules = IdentityRules::default().ambiguous_paths(AmbiguousPaths::Reject);
-    let layer = RateLimitLayer::new(limiter, reader().dialect(Dialect::default().rules(rules).shared()));
+    let layer =
+        RateLimitLayer::new(limiter, reader().http_settings(HttpSettings::default().rules(rules).shared()));
     assert_eq!(status(&layer, from("192.0.2.1", "GET", AMBIGUOUS)).await, 400);
     assert_eq!(status(&layer, from("192.0.2.1", "GET", "/")).await, 200);
+    for path in [AMBIGUOUS, "/"] {
+        let response = call(&layer, from("192.0.2.1", "HEAD", path)).await;
+        assert!(response.status().is_client_error() && response.headers()["content-length"] != "0");
+        assert_eq!(text(response).await, "", "a response to HEAD has no body");
+    }
 }
 
 #[tokio::test]

@@ -13,7 +13,7 @@ use ratewright_http::identify::{AmbiguousPaths, TokenUser};
 use ratewright_http::jwt::{KeySet, TokenRules, Verifier};
 use ratewright_http::parts::credentials_pattern;
 use ratewright_http::path::Case;
-use ratewright_http::{Dialect, IdentityRules};
+use ratewright_http::{HttpSettings, IdentityRules};
 use ratewright_store::MemoryStore;
 use ratewright_tower::RateLimitLayer;
 use serde_json::json;
@@ -38,8 +38,8 @@ async fn statuses_under(policies: Policies, rules: IdentityRules, requests: Vec<
 
 async fn statuses_of(policies: Policies, rules: IdentityRules, requests: Vec<Request<Body>>) -> Vec<u16> {
     let limiter = Arc::new(Limiter::new(policies, MemoryStore::new(clock(), 1_000)));
-    let dialect = Dialect::default().rules(rules).shared();
-    let layer = RateLimitLayer::new(limiter, reader().dialect(dialect));
+    let http_settings = HttpSettings::default().rules(rules).shared();
+    let layer = RateLimitLayer::new(limiter, reader().http_settings(http_settings));
     let hello = tower::service_fn(|_: Request<Body>| async {
         Ok::<_, Infallible>(Response::new(Body::from("hello")))
     });

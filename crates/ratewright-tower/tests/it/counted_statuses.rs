@@ -83,6 +83,23 @@ async fn a_refund_completes_if_the_response_future_is_dropped() {
     }
 }
 
+/// Only responses that do not count wait for the store once more.
+#[tokio::test]
+async fn a_response_that_counts_does_not_wait_for_a_refund() {
+    let store = RemoteStore(MemoryStore::new(clock(), 1_000));
+    let limiter = Arc::new(Limiter::new(Policies::new(vec![failures()]).unwrap(), store));
+    let layer = RateLimitLayer::new(limiter, reader());
+    let service = tower::service_fn(|_: Request<Body>| async {
+        Ok::<_, Infallible>(Response::builder().status(401).body(Body::default()).unwrap())
+    });
+    let mut response = Box::pin(layer.layer(service).call(request(1, "/wrong")));
+    let response = poll_fn(|context| {
+        assert!(!format!("{response:?}").contains("refunding"));
+        response.as_mut().poll(context)
+    });
+    assert_eq!(response.await.unwrap().headers()["x-ratelimit-remaining"], "2");
+}
+
 #[tokio::test]
 async fn parallel_requests_are_charged_before_their_statuses_are_known() {
     let (limiter, _) = limiter([failures()]);

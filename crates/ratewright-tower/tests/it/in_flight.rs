@@ -237,13 +237,13 @@ impl http_body::Body for Stream {
 #[tokio::test]
 async fn an_address_is_derived_once_for_all_layers() {
     use ratewright_http::address::Proxies;
-    use ratewright_http::{Dialect, IdentityRules};
+    use ratewright_http::{HttpSettings, IdentityRules};
     let proxies = Proxies::default().trusted(vec!["192.0.2.0/24".parse().unwrap()]);
-    let dialect = Dialect::default().rules(IdentityRules::default().proxies(proxies)).shared();
+    let http_settings = HttpSettings::default().rules(IdentityRules::default().proxies(proxies)).shared();
     let n_asked = Arc::new(AtomicUsize::new(0));
     let reader = || {
         let n_asked = Arc::clone(&n_asked);
-        reader().dialect(Arc::clone(&dialect)).peer(move |request| {
+        reader().http_settings(Arc::clone(&http_settings)).peer(move |request| {
             n_asked.fetch_add(1, Ordering::SeqCst);
             request.extensions.get::<Peer>().map(|Peer(address)| *address)
         })
@@ -273,25 +273,25 @@ async fn an_address_is_derived_once_for_all_layers() {
 async fn a_token_is_verified_once_for_all_layers() {
     use ratewright_http::identify::TokenUser;
     use ratewright_http::jwt::{KeySet, TokenRules, Verifier};
-    use ratewright_http::{Dialect, IdentityRules};
+    use ratewright_http::{HttpSettings, IdentityRules};
     let by_user = |policy: Policy| policy.by(&[AttributeName::User]);
     let verifier = || {
         let keys = KeySet::secret(b"a secret of at least thirty-two bytes").unwrap();
         Arc::new(Verifier::new(keys, TokenRules::default()))
     };
-    let dialect_of = |verifier: &Arc<Verifier>| {
+    let http_settings_of = |verifier: &Arc<Verifier>| {
         let token = Some(TokenUser { verifier: Arc::clone(verifier), claim: "sub".to_owned() });
-        Dialect::default().rules(IdentityRules::default().token(token)).shared()
+        HttpSettings::default().rules(IdentityRules::default().token(token)).shared()
     };
     for (same, expected) in [(true, [1, 0]), (false, [1, 1])] {
         let verifiers = [verifier(), verifier()];
-        let dialect = dialect_of(&verifiers[0]);
-        let other = if same { Arc::clone(&dialect) } else { dialect_of(&verifiers[1]) };
+        let http_settings = http_settings_of(&verifiers[0]);
+        let other = if same { Arc::clone(&http_settings) } else { http_settings_of(&verifiers[1]) };
         let permitting = PermitLimiter::new(Policies::new(vec![by_user(in_flight_max(9))]).unwrap());
         let (rating, _) = limiter([by_user(bucket("rate", "9/s"))]);
         let hello = ServiceBuilder::new()
-            .layer(InFlightLayer::new(&permitting, reader().dialect(dialect)))
-            .layer(RateLimitLayer::new(rating, reader().dialect(other)))
+            .layer(InFlightLayer::new(&permitting, reader().http_settings(http_settings)))
+            .layer(RateLimitLayer::new(rating, reader().http_settings(other)))
             .service(tower::service_fn(|_: Request<Body>| async {
                 Ok::<_, Infallible>(Response::new(Body::from("hello")))
             }));

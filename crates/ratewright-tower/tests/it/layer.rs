@@ -12,7 +12,7 @@ use ratewright_core::query::{AttributeName, Entrypoint};
 use ratewright_core::quota::{Algorithm, Refill};
 use ratewright_core::{Decision, Limiter, Micros, Policies, Policy, Store, Verdict};
 use ratewright_http::address::Proxies;
-use ratewright_http::{Dialect, IdentityRules};
+use ratewright_http::{HttpSettings, IdentityRules};
 use ratewright_store::MemoryStore;
 use ratewright_tower::{RateLimitLayer, RequestReader};
 use tower::{Layer, Service, ServiceExt};
@@ -160,8 +160,8 @@ async fn a11_forwarded_addresses_count_only_from_trusted_proxies() {
     for (trusted, expected) in [(vec![], [200, 429]), (vec!["192.0.2.0/24".parse().unwrap()], [200, 200])] {
         let rules = IdentityRules::default().proxies(Proxies::default().trusted(trusted));
         let (limiter, _) = limiter([bucket("api", "1/h")]);
-        let dialect = Dialect::default().rules(rules).shared();
-        let layer = RateLimitLayer::new(limiter, reader().dialect(dialect));
+        let http_settings = HttpSettings::default().rules(rules).shared();
+        let layer = RateLimitLayer::new(limiter, reader().http_settings(http_settings));
         let mut statuses = [0; 2];
         for (client, status) in (7..).zip(&mut statuses) {
             *status = send(&layer, forwarded(client)).await.status().as_u16();

@@ -10,7 +10,7 @@ use ratewright_core::query::AttributeName;
 use ratewright_core::{Limiter, Policies, Policy};
 use ratewright_http::identify::TokenUser;
 use ratewright_http::jwt::{KeySet, TokenRules, Verifier};
-use ratewright_http::{Dialect, IdentityRules};
+use ratewright_http::{HttpSettings, IdentityRules};
 use ratewright_lab::{LIMITS, OrdinaryRequest, ordinary_requests};
 use ratewright_store::MemoryStore;
 use ratewright_tower::RateLimitLayer;
@@ -43,7 +43,7 @@ fn layer() -> RateLimitLayer<Memory> {
     let verifier = Verifier::new(KeySet::secret(SECRET).unwrap(), TokenRules::default());
     let token = TokenUser { verifier: Arc::new(verifier), claim: "sub".to_owned() };
     let rules = IdentityRules::default().token(Some(token));
-    RateLimitLayer::new(limiter, reader().dialect(Dialect::default().rules(rules).shared()))
+    RateLimitLayer::new(limiter, reader().http_settings(HttpSettings::default().rules(rules).shared()))
 }
 
 fn token(user: &str) -> String {

@@ -18,7 +18,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use ratewright_core::Policy;
 use ratewright_core::policy::{CountedResponses, Missing};
 use ratewright_core::query::AttributeName;
-use ratewright_http::{Dialect, IdentityRules};
+use ratewright_http::{HttpSettings, IdentityRules};
 use ratewright_tower::{HeaderStyle, Peer, Quota, RateLimitLayer};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tower::ServiceExt;
@@ -132,15 +132,15 @@ async fn forwarding_headers_count_only_from_trusted_proxies() {
     }
 }
 
-/// A reset dialect would forget how users are identified, so policies by user would silently not apply.
+/// Reset HTTP settings would forget how users are identified, so policies by user would silently not apply.
 #[tokio::test]
-async fn trusted_proxies_keep_the_other_settings_of_the_dialect() {
+async fn trusted_proxies_keep_the_other_http_settings() {
     let rules = IdentityRules::default().user_header(Some(HeaderName::from_static("x-user")));
-    let dialect = Dialect::default().rules(rules).shared();
+    let http_settings = HttpSettings::default().rules(rules).shared();
     let policy = Policy::new("per-user", Quota::per_hour(1)).unwrap().by(&[AttributeName::User]);
     let layer = RateLimitLayer::in_memory([policy])
         .unwrap()
-        .with_reader(|reader| reader.dialect(dialect))
+        .with_reader(|reader| reader.http_settings(http_settings))
         .trusted_proxies(["127.0.0.1/32".parse().unwrap()]);
     let server = serve(Router::new().route("/", get(hello)).layer(layer)).await;
     let mut statuses = [0; 2];

@@ -25,9 +25,9 @@ use ratewright_config::FileKind;
 
 use super::referenced_files::ReferencedFiles;
 use super::{Config, EnvoyConfig};
-use ratewright_config::program::raw_value::ConfigValue as _;
-use ratewright_config::program::schema::documented;
-use ratewright_config::program::settings_by_path::{Outline, OutlineValue, SettingPath};
+use ratewright_config::program_api::raw_value::ConfigValue as _;
+use ratewright_config::program_api::schema::documented;
+use ratewright_config::program_api::settings_by_path::{Outline, OutlineValue, SettingPath};
 
 /// The part of a configuration that is compared.
 #[derive(Clone, Default)]

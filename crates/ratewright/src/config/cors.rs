@@ -9,9 +9,9 @@ use ratewright_core::Micros;
 use ratewright_gateway::cors::{AllowedHeaders, Cors, CorsError, CorsRules, OriginError};
 
 use super::SectionReader;
-use ratewright_config::program::file;
-use ratewright_config::program::raw_value::{ConfigValue, Located, Position, RawList, RawValue};
-use ratewright_config::program::values::{CorsHeader, CorsMethod, ExposedHeader};
+use ratewright_config::program_api::file;
+use ratewright_config::program_api::raw_value::{ConfigValue, Located, Position, RawList, RawValue};
+use ratewright_config::program_api::values::{CorsHeader, CorsMethod, ExposedHeader};
 
 /// The longest that a browser may rely on a preflight. None does for longer.
 const AGE_MAX: Micros = Micros::from_secs(86_400);

@@ -11,10 +11,10 @@ use super::ConfigError;
 use super::SectionReader;
 use super::source::Source;
 use ratewright_config::SourceFile;
-use ratewright_config::program::envoy_rules::{EnvoyRules, is_rules_file};
-use ratewright_config::program::file;
-use ratewright_config::program::raw_value::{RawList, RawValue};
-use ratewright_config::program::values::{EnvoyCompat, EnvoyHeaders, FileName};
+use ratewright_config::program_api::envoy_rules::{EnvoyRules, is_rules_file};
+use ratewright_config::program_api::file;
+use ratewright_config::program_api::raw_value::{RawList, RawValue};
+use ratewright_config::program_api::values::{EnvoyCompat, EnvoyHeaders, FileName};
 use ratewright_config::{FileKind, FileReader};
 
 /// The rules, and how they are kept.

@@ -15,7 +15,7 @@ mod routes;
 use std::fmt::Write;
 use std::ops::RangeInclusive;
 
-use ratewright_config::program::values::span;
+use ratewright_config::program_api::values::span;
 use ratewright_core::policy::{
     Condition, Cost, Limit, Missing, Mode, OnFailure, OverrideTerms, Part, Selector,
 };
@@ -28,7 +28,7 @@ use ratewright_telemetry::sounds_secret;
 
 use super::{Config, ListenerConfig, StoreConfig};
 pub(crate) use envoy::explain_envoy;
-use ratewright_config::program::ineffective_policies::{is_always_present, may_skip};
+use ratewright_config::program_api::ineffective_policies::{is_always_present, may_skip};
 
 /// Explains a configuration, one line for each policy, listener and route.
 pub(crate) fn explain(config: &Config) -> String {

@@ -8,9 +8,9 @@ use ratewright_gateway::GatewaySettings;
 use ratewright_gateway::route::{BodyRate, Timeouts};
 
 use super::SectionReader;
-use ratewright_config::program::file;
-use ratewright_config::program::raw_value::RawValue;
-use ratewright_config::program::values::{BodyMax, BodyRateMin, ByteCount, TotalTime};
+use ratewright_config::program_api::file;
+use ratewright_config::program_api::raw_value::RawValue;
+use ratewright_config::program_api::values::{BodyMax, BodyRateMin, ByteCount, TotalTime};
 
 /// The longest time that anything may take.
 const TIME_MAX: Micros = Micros::from_secs(86_400);

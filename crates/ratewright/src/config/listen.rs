@@ -8,9 +8,9 @@ use ratewright_listen::{ConnectionSetup, ProxyProtocol, Tls};
 use ratewright_server::is_exposed;
 
 use super::SectionReader;
-use ratewright_config::program::file::{self, Listener};
-use ratewright_config::program::raw_value::{Located, Position, RawValue};
-use ratewright_config::program::values::FileName;
+use ratewright_config::program_api::file::{self, Listener};
+use ratewright_config::program_api::raw_value::{Located, Position, RawValue};
+use ratewright_config::program_api::values::FileName;
 
 /// The listeners.
 #[derive(Debug)]

@@ -14,10 +14,10 @@ use ratewright_http::path::Case;
 
 use super::SectionReader;
 use super::gateway::RawTimeouts;
-use ratewright_config::program::file;
-use ratewright_config::program::raw_value::{Located, Position, RawList, RawValue};
-use ratewright_config::program::values::Name;
-use ratewright_config::program::yaml_errors::closest;
+use ratewright_config::program_api::file;
+use ratewright_config::program_api::raw_value::{Located, Position, RawList, RawValue};
+use ratewright_config::program_api::values::Name;
+use ratewright_config::program_api::yaml_errors::closest;
 
 /// The most retries of one request.
 const RETRIES_MAX: u32 = 8;

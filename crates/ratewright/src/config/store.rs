@@ -7,9 +7,9 @@ use ratewright_store::redis::{Certificates, ServersError};
 use ratewright_store::{FailoverSettings, LocalShare, RedisSettings, Servers};
 
 use super::SectionReader;
-use ratewright_config::program::file;
-use ratewright_config::program::raw_value::{Position, RawList};
-use ratewright_config::program::values::FallbackShare;
+use ratewright_config::program_api::file;
+use ratewright_config::program_api::raw_value::{Position, RawList};
+use ratewright_config::program_api::values::FallbackShare;
 
 /// Where buckets live.
 #[derive(Debug)]

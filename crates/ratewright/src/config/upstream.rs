@@ -5,9 +5,9 @@ use ratewright_gateway::upstream::{Balance, ClientTls, Health, Protocol, Upstrea
 
 use super::SectionReader;
 use crate::fetch;
-use ratewright_config::program::file;
-use ratewright_config::program::raw_value::{Located, Position, RawValue};
-use ratewright_config::program::values::{FileName, LoadBalancing, UpstreamProtocol, UpstreamUrl};
+use ratewright_config::program_api::file;
+use ratewright_config::program_api::raw_value::{Located, Position, RawValue};
+use ratewright_config::program_api::values::{FileName, LoadBalancing, UpstreamProtocol, UpstreamUrl};
 
 impl SectionReader<'_> {
     pub(super) fn upstream(

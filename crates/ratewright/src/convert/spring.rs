@@ -13,11 +13,11 @@
 //! - Every property of these sections is converted, or reported with its line and repeated as a comment.
 //! - Passwords are not printed.
 
+mod bucket4j_starter;
 mod client_keys;
 mod durations;
 mod exemptions;
 mod limits;
-mod logins;
 mod path_overlap;
 mod path_regex;
 mod placeholders;
@@ -29,8 +29,8 @@ mod rate_limiter_filter;
 mod reader;
 mod redis;
 mod routes;
-mod starter;
 mod switches;
+mod url_credentials;
 
 use crate::config::{ConfigError, SourceFile};
 use crate::convert::Conversion;
@@ -68,7 +68,7 @@ pub(super) fn convert(files: &[SourceFile], profile: Option<&str>) -> Result<Con
     }
     let sections = limits::convert(&mut reader);
     let has_routes = routes::convert(&mut reader);
-    let has_starter = starter::convert(&mut reader);
+    let has_starter = bucket4j_starter::convert(&mut reader);
     let has_switch = reader.switched.iter().any(SwitchedSection::is_explicit);
     let has_settings = sections > 0 && (!reader.draft.is_empty() || has_switch || reader.exempted.is_some());
     if !has_settings && !has_routes && !has_starter && reader.errors.is_empty() {

@@ -69,12 +69,12 @@ impl Running {
         let telemetry = Arc::new(Telemetry::new(warnings, WallClock, Arc::new(SystemClock::new())));
         let access = (config.access, config.authorize);
         let (settings, jwks_task) = JwksTask::start(config.clients, access, config.answers, None)?;
-        let dialect = Arc::clone(&settings.dialect);
+        let http_settings = Arc::clone(&settings.http_settings);
         let observer = TelemetryObserver::Rates(telemetry.clone());
         let limiter = Arc::new(Limiter::observed(config.policies, store.clone(), observer));
         let policies = limiter.policies();
         let in_flight = TelemetryObserver::InFlight(telemetry.clone());
-        let gateway = GatewayHandle::new(config.gateway, dialect, policies, config.permits, in_flight);
+        let gateway = GatewayHandle::new(config.gateway, http_settings, policies, config.permits, in_flight);
         gateway.trust_for(&gateway.settings())?;
         let running = Self {
             gateway,

@@ -200,7 +200,7 @@ policies: [{ name: per-user, by: user, quota: { rate: 3/h } }]
             ip = ["10.0.0.1"]: the connection of a trusted proxy that sent no readable X-Forwarded-For: all its clients look like one
             method = []: missing
             path = ["/"]: the request
-            user = ["anna"]: the header x-user-id of a trusted proxy
+            user = ["anna"]: the x-user-id header from a trusted proxy
         "#]],
     );
     check_origins(
@@ -210,7 +210,7 @@ policies: [{ name: per-user, by: user, quota: { rate: 3/h } }]
             ip = ["203.0.113.9"]: the connection
             method = []: missing
             path = ["/"]: the request
-            user = []: missing: no header x-user-id of a trusted proxy
+            user = []: missing: no x-user-id header from a trusted proxy
         "#]],
     );
     check_origins(
@@ -220,7 +220,7 @@ policies: [{ name: per-user, by: user, quota: { rate: 3/h } }]
             ip = ["10.0.0.1"]: from the caller
             method = []: missing
             path = ["/"]: the request
-            user = []: missing: the header x-user-id counts only with peer, if the peer is a trusted proxy
+            user = []: missing: the x-user-id header names the user only if peer is set, and is a trusted proxy
         "#]],
     );
     let decide = |peer: &str| {
@@ -248,10 +248,10 @@ fn the_origin_of_the_user_is_the_one_that_counted() {
     let (token, name) = (r#""Authorization": "Bearer x.y.z""#, r#""x-user-id": "anna""#);
     expect![[r#"
         ["(cannot be read)"] token rejected: the token's header cannot be read
-        ["anna"] the header x-user-id of a trusted proxy
+        ["anna"] the x-user-id header from a trusted proxy
         ["(cannot be read)"] token rejected: the token's header cannot be read
-        ["anna"] the header x-user-id of a trusted proxy
-        [] missing: the request has no Authorization header, and no header x-user-id of a trusted proxy"#]]
+        ["anna"] the x-user-id header from a trusted proxy
+        [] missing: the request has no Authorization header, and no x-user-id header from a trusted proxy"#]]
     .assert_eq(
         &[
             user(trusted, token),

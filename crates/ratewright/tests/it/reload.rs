@@ -210,7 +210,7 @@ fn files_of_a_folder_can_be_added_changed_and_removed() {
     wait_until("the change is in force", || left() == [Some(6), Some(7)]);
     write("d-again.yaml", &policy("api", "{rate: 1/h, burst: 9}", ""));
     wait_until("a name that stands twice is refused", || ratewright.metric(FAILURES) == 1.0);
-    ratewright.wait_for_line(&["ERROR", "d-again.yaml:1:19: there is another policy named"]);
+    ratewright.wait_for_line(&["ERROR", "d-again.yaml:1:19: duplicate policy name"]);
     std::fs::remove_file(folder.path().join("d-again.yaml")).unwrap();
     std::fs::rename(folder.path().join("b-login.yaml"), folder.path().join("b-login.yaml.off")).unwrap();
     wait_until("what was taken away is gone", || left() == [None, Some(7)]);

@@ -1,4 +1,4 @@
-//! The schema of what may be written in more than one way.
+//! The schemas of settings that accept several forms, such as an address or a section.
 
 use std::borrow::Cow;
 use std::net::SocketAddr;

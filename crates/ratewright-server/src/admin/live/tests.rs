@@ -11,7 +11,7 @@ use ratewright_store::MemoryStore;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::access::{Access, TokenDigest};
+use crate::access_control::{Access, TokenDigest};
 use crate::admin::tests::TestInstance;
 use crate::admin::{Labels, Metrics};
 use crate::settings::ServerSettings;

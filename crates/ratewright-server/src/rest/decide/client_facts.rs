@@ -31,9 +31,9 @@ pub(in crate::rest) struct ClientFacts<'a> {
     /// The client's address.
     #[cfg_attr(test, schemars(schema_with = "crate::rest::openapi::address"))]
     ip: Option<IpAddr>,
-    /// In place of `ip`: the address of the connection. The client's address then follows from it and the forwarding headers,
-    /// as in the gateway: `X-Forwarded-For` counts if the peer is in `clients.trusted_proxies`. The header of
-    /// `clients.user.header` counts under the same condition.
+    /// In place of `ip`: the address of the connection. Ratewright then finds the client's address as the gateway does. It
+    /// reads the forwarding headers, and the header of `clients.user.header`, only if this address is in
+    /// `clients.trusted_proxies`.
     #[cfg_attr(test, schemars(schema_with = "crate::rest::openapi::address"))]
     peer: Option<IpAddr>,
     /// The authenticated user.
@@ -262,7 +262,7 @@ impl ClientFacts<'_> {
 
     /// Where an attribute comes from, or why it is missing.
     fn origin(&self, name: &AttributeName<&str>, facts: &Facts<'_>, settings: &ServerSettings) -> String {
-        let rules = &settings.dialect.rules;
+        let rules = &settings.http_settings.rules;
         match name {
             AttributeName::Ip => match (self.ip, self.peer) {
                 (Some(_), _) => "from the caller".to_owned(),
@@ -280,7 +280,9 @@ impl ClientFacts<'_> {
                     && let Some(header) = &rules.user_header
                     && self.header(header.as_str()).next().is_some() =>
             {
-                format!("missing: the header {header} counts only with peer, if the peer is a trusted proxy")
+                format!(
+                    "missing: the {header} header names the user only if peer is set, and is a trusted proxy"
+                )
             }
             AttributeName::Claim(claim) if self.claims.of(claim).next().is_some() => {
                 "from the caller".to_owned()
@@ -311,7 +313,7 @@ impl ClientFacts<'_> {
         needs: &'a [AttributeName<String>],
         now: Timestamp,
     ) -> Facts<'a> {
-        let rules = &settings.dialect.rules;
+        let rules = &settings.http_settings.rules;
         let mut facts = Facts::default();
         if let Some(address) = self.address(rules) {
             facts.set_address(address, rules);

@@ -218,7 +218,7 @@ where
         let policies = rates.chain(in_flight).filter(|policy| !policy.is_ad_hoc()).collect::<Vec<_>>();
         let mut headers = HeaderMap::new();
         if let Some(fields) = RateLimitHeaders::of(&decision, self.now) {
-            fields.render(self.settings.dialect.headers, &mut headers);
+            fields.render(self.settings.http_settings.headers, &mut headers);
         }
         let text = |value: &http::HeaderValue| value.to_str().unwrap_or_default().to_owned();
         let verdict = decision.verdict();

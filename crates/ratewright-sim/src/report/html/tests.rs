@@ -2,7 +2,7 @@ use std::collections::HashSet;
 
 use proptest::prelude::*;
 
-use super::super::samples::{full_report, hostile_report, quiet_report};
+use super::super::test_reports::{full_report, hostile_report, quiet_report};
 use super::super::{PolicyReport, Timeline};
 use super::*;
 

@@ -87,7 +87,7 @@ mod tests {
     use expect_test::expect;
     use proptest::prelude::*;
 
-    use super::super::super::samples::at;
+    use super::super::super::test_reports::at;
     use super::*;
 
     #[test]

@@ -1,7 +1,7 @@
 use expect_test::expect;
 use proptest::prelude::*;
 
-use super::super::samples::{full_report, hostile_report, quiet_report};
+use super::super::test_reports::{full_report, hostile_report, quiet_report};
 use super::*;
 
 #[test]

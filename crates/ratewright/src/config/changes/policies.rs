@@ -9,8 +9,8 @@ use ratewright_core::{Policy, Quota};
 
 use super::super::explain;
 use super::{Change, Compared, Contents, Effect, Kind, zero_rules};
-use ratewright_config::program::raw_value::ConfigValue as _;
-use ratewright_config::program::settings_by_path::{Outline, OutlineValue, SettingPath};
+use ratewright_config::program_api::raw_value::ConfigValue as _;
+use ratewright_config::program_api::settings_by_path::{Outline, OutlineValue, SettingPath};
 
 /// A policy on one side of a comparison.
 pub(super) struct Side<'a> {

@@ -61,8 +61,8 @@ fn errors_of_count_are_reported() {
 - {name: g, quota: {rate: 1/s}, count: {status: true}}
 ",
         expect![[r#"
-            t.yaml:2:40: policies.a.count has no status, so nothing would count; write {status: [401, 403]}, or remove it
-            t.yaml:3:49: policies.b.count has no status, so nothing would count; write {status: [401, 403]}, or remove it
+            t.yaml:2:40: policies.a.count has no status, so no response would count; write {status: [401, 403]}, or remove count
+            t.yaml:3:49: policies.b.count has no status, so no response would count; write {status: [401, 403]}, or remove count
             t.yaml:4:50: policies.c.count.status is "99"; use a status from 100 to 599, a class such as 5xx, or a range such as 500-599
             t.yaml:4:54: policies.c.count.status is "600"; use a status from 100 to 599, a class such as 5xx, or a range such as 500-599
             t.yaml:4:59: policies.c.count.status is "0401"; use a status from 100 to 599, a class such as 5xx, or a range such as 500-599
@@ -289,11 +289,11 @@ fn errors_of_in_flight_are_reported() {
             t.yaml:10:65: policies.i.overrides[0] has a quota, but its policy has in_flight; write in_flight: 10
             t.yaml:10:79: policies.i.overrides[1] changes nothing; give it in_flight or a mode
             t.yaml:10:129: policies.i.overrides[2].in_flight is "0"; an in_flight of 0 would deny everything. Use at least 1
-            t.yaml:10:133: policies.i.overrides[3] has no match; write which requests it is for, for example match: {user: "batch-*"}
+            t.yaml:10:133: policies.i.overrides[3] has no match; write a condition, for example match: {user: "batch-*"}
             t.yaml:11:75: policies.j.overrides[0] has in_flight, but its policy has a quota; write quota: {rate: 10/s}
             t.yaml:11:109: policies.j.overrides[1] has in_flight, but its policy has a quota; write quota: {rate: 10/s}
-            t.yaml:13:10: there is another policy named "k" in line 12; give each its own name
-            t.yaml:14:10: there is another policy named "k" in line 13; give each its own name
+            t.yaml:13:10: duplicate policy name "k", also used in line 12; rename one
+            t.yaml:14:10: duplicate policy name "k", also used in line 13; rename one
             t.yaml:15:10: policies.fixed_window: the names of algorithms are reserved for ad hoc keys; use another
             t.yaml:16:3: a policy has no name; write name: login
         "#]],
@@ -362,6 +362,6 @@ exempt: {paths: [], methods: []}
         .beside("conf/a.yaml", "policies: [{name: a, quota: {rate: 1/s}}]")
         .beside("conf/b.yaml", "policies: [{name: a, in_flight: 5}]")
         .check(expect![[r#"
-            conf/b.yaml:1:19: there is another policy named "a" in conf/a.yaml:1; give each its own name
+            conf/b.yaml:1:19: duplicate policy name "a", also used in conf/a.yaml:1; rename one
         "#]]);
 }

@@ -107,7 +107,7 @@ fn errors_have_positions_and_the_words_of_envoyproxy() {
             r.yaml:6:34: fixed_window has no burst apart from its units; leave burst out, or use token_bucket
             r.yaml:8:29: duplicate limit: another limit of the descriptor has the same algorithm, unit and unit_multiplier; remove one
             r.yaml:10:38: algorithm is "magic"; use one of token_bucket, leaky_bucket, sliding_window, sliding_window_counter, fixed_window
-            r.yaml:12:13: metadata is a section of names and values
+            r.yaml:12:13: metadata is not a section; write names and values: {team: payments}
         "#]],
     );
 }
@@ -389,5 +389,5 @@ fn a_folder_with_one_file_of_rules_is_one_of_rules_and_no_policy_file_takes_them
         FOLDER/b.yaml:1:1: config file cannot have empty domain"#]]
     .assert_eq(&missing);
     let Err(errors) = Config::of_text(A) else { panic!("it has no policies") };
-    expect!["t.yaml:1:1: this is an Envoy rule file, not a policy file; name it in a policy file: envoy: {files: [FILE]}"].assert_eq(&errors.iter().map(ToString::to_string).collect::<String>());
+    expect!["t.yaml:1:1: this is an Envoy rule file, not a policy file; list it in a policy file: envoy: {files: [FILE]}"].assert_eq(&errors.iter().map(ToString::to_string).collect::<String>());
 }

@@ -42,9 +42,9 @@ fn invalid_variables_are_reported() {
     check(
         "log: {level: '${A', format: '${1}'}",
         expect![[r#"
-        t.yaml:1:14: log.level: a ${ is not closed; write ${NAME}
-        t.yaml:1:29: log.format: "1" is not a variable name; write ${NAME} or ${NAME:-default}
-    "#]],
+            t.yaml:1:14: log.level: unclosed ${; write ${NAME}
+            t.yaml:1:29: log.format: "1" is not a variable name; write ${NAME} or ${NAME:-default}
+        "#]],
     );
     check(
         "problem: {type: '$HOME {A} $'}",
@@ -99,7 +99,7 @@ fn a_setting_stands_in_one_file_of_a_folder() {
         )
         .check(expect![[r#"
             conf/b.yaml:2:14: duplicate setting, also set in conf/a.yaml:1; keep one, or move one into a profile
-            conf/b.yaml:3:19: there is another policy named "a" in conf/a.yaml:2; give each its own name
+            conf/b.yaml:3:19: duplicate policy name "a", also used in conf/a.yaml:2; rename one
             conf/b.yaml:4:32: duplicate setting, also set in conf/a.yaml:3; keep one, or move one into a profile
         "#]]);
 }

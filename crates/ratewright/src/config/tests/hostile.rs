@@ -338,9 +338,9 @@ fn an_error_in_an_alias_is_reported_where_it_is_used() {
     check(
         "policies:\n- &a {name: a, quota: {rate: 1/s}}\n- *a\n- {<<: *a}\n",
         expect![[r#"
-        t.yaml:3:3: there is another policy named "a" in line 2; give each its own name
-        t.yaml:4:8: there is another policy named "a" in line 3; give each its own name
-    "#]],
+            t.yaml:3:3: duplicate policy name "a", also used in line 2; rename one
+            t.yaml:4:8: duplicate policy name "a", also used in line 3; rename one
+        "#]],
     );
 }
 

@@ -35,12 +35,12 @@ clients: {trusted_proxies: [2001:db8::1/32]}
             t.yaml:6:17: policies.e.by is "usr"; did you mean user? Otherwise use ip, user, route, method, path, host, or header:NAME, cookie:NAME, query:NAME, claim:NAME, attribute:NAME
             t.yaml:7:26: policies.f.when.path is "^/api/.*$"; patterns are not regular expressions: * stands for any text within a segment, ** for any text. Write a list for alternatives: [/a/**, /b/**]
             t.yaml:8:26: policies.g.when.path is "/api/[0-9]+"; patterns are not regular expressions: * stands for any text within a segment, ** for any text. Write a list for alternatives: [/a/**, /b/**]
-            t.yaml:9:24: policies.h.when.ip is "10.0.0.1/8"; write 10.0.0.0/8 for the whole network, or 10.0.0.1 for the one address
+            t.yaml:9:24: policies.h.when.ip is "10.0.0.1/8"; write 10.0.0.0/8 for the whole network, or 10.0.0.1 for this address only
             t.yaml:10:17: policies.i.by is "header:X Api"; invalid header name; use letters, digits and -, for example header:X-Api-Key
             t.yaml:11:26: policies.j.cost is "PSOT", which is not a method; did you mean POST?
             t.yaml:12:28: policies.k.when.method is "GE T", which is not a method; use GET, POST or another one
             t.yaml:13:20: exempt.methods is "OPTION", which is not a method; did you mean OPTIONS?
-            t.yaml:14:29: clients.trusted_proxies is "2001:db8::1/32"; write 2001:db8::/32 for the whole network, or 2001:db8::1 for the one address
+            t.yaml:14:29: clients.trusted_proxies is "2001:db8::1/32"; write 2001:db8::/32 for the whole network, or 2001:db8::1 for this address only
         "#]],
     );
 }
@@ -50,7 +50,7 @@ fn a_route_that_does_not_exist_is_an_error() {
     check(
         &format!("{ROUTES}policies:\n- {{name: a, when: {{route: ap}}, quota: {{rate: 1/s}}}}\n"),
         expect![[r#"
-            t.yaml:3:27: policies.a.when.route is "ap", but there is no such route; did you mean app?
+            t.yaml:3:27: policies.a.when.route is "ap", which is an unknown route; did you mean app?
         "#]],
     );
     warns("policies:\n- {name: a, when: {route: told}, quota: {rate: 1/s}}\n", expect![[""]]);
@@ -59,8 +59,8 @@ policies: [{name: a, by: 'attribute:tenant', quota: {rate: 1/s}}]\n";
     check(
         attribute,
         expect![[r#"
-        t.yaml:2:26: policies.a.by is an attribute that only callers of /api/v1/decide send, but the policy applies on routes of the gateway only, so it would never apply; use header:NAME or another one
-    "#]],
+            t.yaml:2:26: policies.a.by: only callers of /api/v1/decide send this attribute, but the policy applies only to routes of the gateway, so it never applies; use header:NAME or another attribute
+        "#]],
     );
 }
 
@@ -76,17 +76,17 @@ fn limits_that_never_act_are_warned_of() {
 - {name: f, by: {first_of: [user, ip]}, quota: {rate: 1/s}, overrides: [{match: {user: x}, quota: {rate: 2/s}}]}
 ",
         expect![[r#"
-            warning: t.yaml:2:17: policies.a.by: no request has a user, since users are not identified; set clients.user.jwt, or clients.user.header. It applies only if a caller of /api/v1/decide sends user
-            warning: t.yaml:3:17: policies.b.by: no request has claims, since no tokens are verified; set clients.user.jwt. It applies only if a caller of /api/v1/decide sends claim:plan
-            warning: t.yaml:4:26: policies.c.when.path is "/login/", which matches no request: paths are compared without a slash at the end. Write /login, or /login/** for all below it too
+            warning: t.yaml:2:17: policies.a.by: no request has a user, because neither clients.user.jwt nor clients.user.header is set; set one. The policy or condition applies only to requests to /api/v1/decide that send user
+            warning: t.yaml:3:17: policies.b.by: no request has claims, because clients.user.jwt is not set; set it. The policy or condition applies only to requests to /api/v1/decide that send claim:plan
+            warning: t.yaml:4:26: policies.c.when.path is "/login/", which matches no request: paths are compared without a slash at the end. Write /login, or /login/** to match everything below it too
             warning: t.yaml:4:43: policies.c.when.method is "FROBNICATE", which is not a standard method; it matches only requests with exactly this method
             warning: t.yaml:5:27: policies.d.when.path is "/a//b", but paths are compared in their normal form: decoded, without //, . and .., and without parameters (;v=1). Write /a/b
-            warning: t.yaml:5:34: policies.d.when.path is "/a?x=1", which matches no request: paths are compared without the query. Leave it out, and test a parameter with query:NAME
+            warning: t.yaml:5:34: policies.d.when.path is "/a?x=1", which matches no request: paths are compared without the query. Remove the query; to match a parameter, use query:NAME
             warning: t.yaml:5:44: policies.d.when.path is "/caf%C3%A9", but paths are compared in their normal form: decoded, without //, . and .., and without parameters (;v=1). Write /café
             warning: t.yaml:5:56: policies.d.when.path is "/.*", which matches only names that begin with a dot. Write * for any text within a segment, ** for any text
             warning: t.yaml:5:63: policies.d.when.path is "/a b", but paths are compared in their normal form: decoded, without //, . and .., and without parameters (;v=1). Write /a%20b
             warning: t.yaml:6:26: policies.e.when.host is "example.com:8080", which matches no request: hosts are compared without port, user and a dot at the end: api.example.com, *.example.com
-            warning: t.yaml:7:88: policies.f.overrides[0].match.user: no request has a user, since users are not identified; set clients.user.jwt, or clients.user.header. It applies only if a caller of /api/v1/decide sends user
+            warning: t.yaml:7:88: policies.f.overrides[0].match.user: no request has a user, because neither clients.user.jwt nor clients.user.header is set; set one. The policy or condition applies only to requests to /api/v1/decide that send user
         "#]],
     );
     warns(
@@ -94,8 +94,8 @@ fn limits_that_never_act_are_warned_of() {
             "{ROUTES}policies:\n- {{name: a, by: user, quota: {{rate: 1/s}}}}\n- {{name: b, by: 'attribute:x', quota: {{rate: 1/s}}}}\n"
         ),
         expect![[r#"
-            warning: t.yaml:3:17: policies.a.by: no request has a user, since users are not identified; set clients.user.jwt, or clients.user.header. It applies only if a caller of /api/v1/decide sends user, never in the gateway
-            warning: t.yaml:4:17: policies.b.by: requests through the gateway have no attributes of this kind; use header:NAME or another one. It applies only if a caller of /api/v1/decide sends attribute:x, never in the gateway
+            warning: t.yaml:3:17: policies.a.by: no request has a user, because neither clients.user.jwt nor clients.user.header is set; set one. The policy or condition applies only to requests to /api/v1/decide that send user, not in the gateway
+            warning: t.yaml:4:17: policies.b.by: requests through the gateway have no attribute:NAME; use header:NAME or another attribute. The policy or condition applies only to requests to /api/v1/decide that send attribute:x, not in the gateway
         "#]],
     );
     let users = "clients: {trusted_proxies: [10.0.0.0/8], user: {header: X-User-Id}}\n";
@@ -108,9 +108,9 @@ fn limits_that_deny_everybody_and_parameters_of_routes_are_warned_of() {
         "policies:\n- {name: a, by: user, missing: deny, quota: {rate: 1/s}}\n\
          - {name: b, by: ip, when: {path: ['/users/{id}', '/users/:id']}, quota: {rate: 1/s}}\n",
         expect![[r#"
-            warning: t.yaml:2:17: policies.a.by: no request has a user, since users are not identified; set clients.user.jwt, or clients.user.header. With missing: deny, every request that the policy covers gets 403, unless a caller of /api/v1/decide sends user
-            warning: t.yaml:3:35: policies.b.when.path is "/users/{id}"; parameters such as {id} are for routes. Write * for any text within a segment: /users/*
-            warning: t.yaml:3:50: policies.b.when.path is "/users/:id"; parameters such as {id} are for routes. Write * for any text within a segment: /users/*
+            warning: t.yaml:2:17: policies.a.by: no request has a user, because neither clients.user.jwt nor clients.user.header is set; set one. With missing: deny, every request that the policy covers gets 403, unless a caller of /api/v1/decide sends user
+            warning: t.yaml:3:35: policies.b.when.path is "/users/{id}"; only routes have parameters such as {id}. Write * for any text within a segment: /users/*
+            warning: t.yaml:3:50: policies.b.when.path is "/users/:id"; only routes have parameters such as {id}. Write * for any text within a segment: /users/*
         "#]],
     );
 }
@@ -154,13 +154,13 @@ fn limits_that_clients_escape_by_new_values_are_warned_of() {
     warns(
         "policies:\n- {name: a, by: path, quota: {rate: 1/s}}\n",
         expect![[r#"
-            warning: t.yaml:2:17: policies.a.by has path, which clients choose themselves: each new value gets a full quota, so a client is never limited. Add a policy by ip for all requests beside it
+            warning: t.yaml:2:17: policies.a.by has path, which clients can change at will: each new value gets a full quota, so a client can evade the limit. Also add a policy with by: ip that covers all requests
         "#]],
     );
     warns(
         "policies:\n- {name: a, by: 'header:X-Api-Key', quota: {rate: 1/s}}\n",
         expect![[r#"
-            warning: t.yaml:2:17: policies.a.by has header:x-api-key, which clients choose themselves: each new value gets a full quota, so a client is never limited. Add a policy by ip for all requests beside it
+            warning: t.yaml:2:17: policies.a.by has header:x-api-key, which clients can change at will: each new value gets a full quota, so a client can evade the limit. Also add a policy with by: ip that covers all requests
         "#]],
     );
     warns(
@@ -170,8 +170,8 @@ fn limits_that_clients_escape_by_new_values_are_warned_of() {
     warns(
         "policies:\n- {name: a, by: [ip, path], quota: {rate: 1/s}}\n",
         expect![[r#"
-        warning: t.yaml:2:17: policies.a.by has path, which clients choose themselves: each new value gets a full quota, so a client is never limited. Add a policy by ip for all requests beside it
-    "#]],
+            warning: t.yaml:2:17: policies.a.by has path, which clients can change at will: each new value gets a full quota, so a client can evade the limit. Also add a policy with by: ip that covers all requests
+        "#]],
     );
     warns("policies:\n- {name: a, by: [ip, route], quota: {rate: 1/s}}\n", expect![[""]]);
 }
@@ -187,7 +187,7 @@ fn bad_indentation_is_explained() {
     check(
         "policies:\n- name: a\n  quota:\n  rate: 1/s\n",
         expect![[r#"
-            t.yaml:4:3: rate belongs to quota: write quota: {rate: …}, or indent it further than the line quota:
+            t.yaml:4:3: rate is a setting of quota; write quota: {rate: …}, or indent this line below quota:
         "#]],
     );
     check(

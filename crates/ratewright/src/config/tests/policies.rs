@@ -231,7 +231,7 @@ policies:
             t.yaml:8:66: policies.e.quota: sliding_window has no burst apart from its units; leave burst out, or use token_bucket
             t.yaml:9:67: policies.f.quota.refill is for token_bucket only, but the algorithm is sliding_window; remove it
             t.yaml:10:45: policies.g.quota: 2 units at 1/100year take over 100 years to come back; raise the rate or lower the burst
-            t.yaml:11:61: policies.h.quota[1]: another quota of the policy has this name; give each its own
+            t.yaml:11:61: policies.h.quota[1].name: duplicate quota name; rename one
             t.yaml:11:83: policies.h.quota[2].name is "X"; invalid name; use 1 to 64 characters of a-z 0-9 . _ -
             t.yaml:13:20: policies.i.group is "A B"; invalid name; use 1 to 64 characters of a-z 0-9 . _ -
             t.yaml:13:53: policies.i.mode is "on"; use one of enforce, shadow, off
@@ -274,7 +274,7 @@ policies:
 exempt: {paths: [health], clients: [x]}
 "#,
         expect![[r#"
-            t.yaml:3:37: policies.a.by is an empty list; leave it out for one bucket for everybody
+            t.yaml:3:37: policies.a.by is an empty list; remove it to count all clients in one bucket
             t.yaml:4:38: policies.b.by has a list inside a list; to count by the first attribute that a request has, write {first_of: [user, ip]}
             t.yaml:5:37: policies.c.by.first_of is empty; name the attributes to try
             t.yaml:6:53: policies.d.by.first_of is "key"; use ip, user, route, method, path, host, or header:NAME, cookie:NAME, query:NAME, claim:NAME, attribute:NAME
@@ -282,8 +282,8 @@ exempt: {paths: [health], clients: [x]}
             t.yaml:8:39: policies.f.cost mixes several kinds of cost; use one of {header: X-Cost}, {path: {"/a/**": 10}}, {bytes: request} and {GET: 1}
             t.yaml:9:45: policies.g.cost.GET is "-2"; use a whole number from 0 to 4294967295
             t.yaml:10:48: policies.h.cost.header is "X Cost"; use a header name, for example X-User-Id
-            t.yaml:11:40: policies.h1.cost.bytes accepts only request, and no other entry beside it; write cost: {bytes: request}
-            t.yaml:12:40: policies.h2.cost.bytes accepts only request, and no other entry beside it; write cost: {bytes: request}
+            t.yaml:11:40: policies.h1.cost.bytes must be request, and must be the only entry; write cost: {bytes: request}
+            t.yaml:12:40: policies.h2.cost.bytes must be request, and must be the only entry; write cost: {bytes: request}
             t.yaml:13:28: policies.h3.quota.rate is "5GB/s"; 5GB is too large; use at most 4095MB
             t.yaml:14:40: policies.h4: cost: {bytes: request} and count cannot be combined, since bytes are counted before the response; remove one
             t.yaml:15:28: policies.h5.quota.rate is "1XB/s"; use a whole number above 0 and B, KB (1024 bytes), MB, GB or TB: 32KB, 10MB
@@ -294,9 +294,9 @@ exempt: {paths: [health], clients: [x]}
             t.yaml:18:55: policies.j.when.path is "", which matches no path; begin with / or **
             t.yaml:18:64: policies.j.when.ip is "10/8"; use a network or an address, for example 10.0.0.0/8 or 192.0.2.7
             t.yaml:18:81: policies.j.when.header:: unknown attribute "header:"; use ip, user, route, method, path, host, or header:NAME, cookie:NAME, query:NAME, claim:NAME, attribute:NAME
-            t.yaml:19:45: policies.k.overrides[0] has no match; write which requests it is for, for example match: {user: "batch-*"}
+            t.yaml:19:45: policies.k.overrides[0] has no match; write a condition, for example match: {user: "batch-*"}
             t.yaml:19:67: policies.k.overrides[1] changes nothing; give it a quota or a mode
-            t.yaml:19:87: policies.k.overrides[2] has no match; write which requests it is for, for example match: {user: "batch-*"}
+            t.yaml:19:87: policies.k.overrides[2] has no match; write a condition, for example match: {user: "batch-*"}
             t.yaml:20:78: policies.l.overrides[0].quota.rate is "x"; a rate is units/time, for example 10/s, 1/6s or 250/min
             t.yaml:20:88: policies.l.overrides[0].mode is "x"; use one of enforce, shadow, off
             t.yaml:21:18: exempt.paths is "health", which matches no path; begin with / or **
@@ -372,8 +372,8 @@ fn a_name_that_is_used_twice_is_reported_once() {
 ",
         expect![[r#"
             t.yaml:6:5: policies.a has another override named "gold" in line 5; rename one
-            t.yaml:7:10: there is another policy named "a" in line 2; give each its own name
-            t.yaml:8:52: policies.b.quota[1]: another quota of the policy has this name; give each its own
+            t.yaml:7:10: duplicate policy name "a", also used in line 2; rename one
+            t.yaml:8:52: policies.b.quota[1].name: duplicate quota name; rename one
         "#]],
     );
 }

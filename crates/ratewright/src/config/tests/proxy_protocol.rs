@@ -54,10 +54,10 @@ fn load_balancers_must_be_named() {
     check(
         &gateway("{proxy_protocol: {from: [10.0.0.1/8, balancer, '::ffff:10.0.0.0/104']}}"),
         expect![[r#"
-        t.yaml:1:44: listen.gateway.proxy_protocol.from is "10.0.0.1/8"; write 10.0.0.0/8 for the whole network, or 10.0.0.1 for the one address
-        t.yaml:1:56: listen.gateway.proxy_protocol.from is "balancer"; use a network or an address, for example 10.0.0.0/8 or 192.0.2.7
-        t.yaml:1:66: listen.gateway.proxy_protocol.from is "::ffff:10.0.0.0/104"; write it as an IPv4 network
-    "#]],
+            t.yaml:1:44: listen.gateway.proxy_protocol.from is "10.0.0.1/8"; write 10.0.0.0/8 for the whole network, or 10.0.0.1 for this address only
+            t.yaml:1:56: listen.gateway.proxy_protocol.from is "balancer"; use a network or an address, for example 10.0.0.0/8 or 192.0.2.7
+            t.yaml:1:66: listen.gateway.proxy_protocol.from is "::ffff:10.0.0.0/104"; write it as an IPv4 network
+        "#]],
     );
     check(
         &gateway("{proxy_protocol: true}"),

@@ -111,7 +111,7 @@ gateway:
             t.yaml:3:20: gateway.connections_max is "0"; use a whole number from 1 to 4294967295
             t.yaml:4:28: gateway.connections_per_address is "-1"; use a whole number from 0 to 4294967295
             t.yaml:5:15: gateway.header_max is 1024 bytes; use 8KB to 1MB
-            t.yaml:6:13: gateway.body_max is "1e9"; use a whole number above 0 and B, KB (1024 bytes), MB, GB or TB: 32KB, 10MB; or none for no limit
+            t.yaml:6:13: gateway.body_max is "1e9"; use a whole number above 0 and B, KB (1024 bytes), MB, GB or TB: 32KB, 10MB; or write `none` to remove the limit
             t.yaml:7:23: gateway.timeouts.connect must be more than 0s and at most 1d; use for example 30s
             t.yaml:7:35: gateway.timeouts.header must be more than 0s and at most 1d; use for example 30s
             t.yaml:7:45: gateway.timeouts.idle is "5"; use a whole number and us, ms, s, min, h or d: 5ms, 60s
@@ -123,17 +123,17 @@ gateway:
     check(
         "gateway: {header_max: 2MB, body_max: 99999999TB, timeouts: {total: soon}}",
         expect![[r#"
-        t.yaml:1:23: gateway.header_max is 2097152 bytes; use 8KB to 1MB
-        t.yaml:1:38: gateway.body_max is "99999999TB"; use a whole number above 0 and B, KB (1024 bytes), MB, GB or TB: 32KB, 10MB; or none for no limit
-        t.yaml:1:68: gateway.timeouts.total is "soon"; use a whole number and us, ms, s, min, h or d: 5ms, 60s; or none for no timeout
-    "#]],
+            t.yaml:1:23: gateway.header_max is 2097152 bytes; use 8KB to 1MB
+            t.yaml:1:38: gateway.body_max is "99999999TB"; use a whole number above 0 and B, KB (1024 bytes), MB, GB or TB: 32KB, 10MB; or write `none` to remove the limit
+            t.yaml:1:68: gateway.timeouts.total is "soon"; use a whole number and us, ms, s, min, h or d: 5ms, 60s; or write `none` to disable it
+        "#]],
     );
     check(
         "gateway: {header_max: 0KB, body_max: 0}",
         expect![[r#"
-        t.yaml:1:23: gateway.header_max is "0KB"; use a whole number above 0 and B, KB (1024 bytes), MB, GB or TB: 32KB, 10MB
-        t.yaml:1:38: gateway.body_max is "0"; use a whole number above 0 and B, KB (1024 bytes), MB, GB or TB: 32KB, 10MB; or none for no limit
-    "#]],
+            t.yaml:1:23: gateway.header_max is "0KB"; use a whole number above 0 and B, KB (1024 bytes), MB, GB or TB: 32KB, 10MB
+            t.yaml:1:38: gateway.body_max is "0"; use a whole number above 0 and B, KB (1024 bytes), MB, GB or TB: 32KB, 10MB; or write `none` to remove the limit
+        "#]],
     );
 }
 
@@ -237,7 +237,7 @@ routes:
             t.yaml:13:117: routes.i.policies is "A"; invalid name; use 1 to 64 characters of a-z 0-9 . _ -
             t.yaml:14:56: routes.j.host is "a b"; use keep, upstream, or a host such as api.internal or api.internal:8080
             t.yaml:14:72: routes.j.retries is 11; use 0 to 8
-            t.yaml:14:86: routes.j.body_max is "5"; use a whole number above 0 and B, KB (1024 bytes), MB, GB or TB: 32KB, 10MB; or none for no limit
+            t.yaml:14:86: routes.j.body_max is "5"; use a whole number above 0 and B, KB (1024 bytes), MB, GB or TB: 32KB, 10MB; or write `none` to remove the limit
             t.yaml:14:109: routes.j.timeouts.connect must be more than 0s and at most 1d; use for example 30s
             t.yaml:14:120: routes.j.timeouts.total must be more than 0s and at most 1d; use for example 30s
             t.yaml:15:8: there is another route named "j" in line 14; give each its own id

@@ -342,7 +342,7 @@ fn errors_of_the_store_are_reported() {
             t.yaml:3:57: store.redis.deadline must be more than 0s and at most 10s; use for example 5ms
             t.yaml:3:70: store.redis.min_ttl is "-1s"; use a whole number and us, ms, s, min, h or d: 5ms, 60s
             t.yaml:3:85: store.redis.readable is "yes"; use true or false
-            t.yaml:4:18: store.local.share is "0"; use a decimal above 0 and up to 1 such as 0.5, or auto for an equal part per instance
+            t.yaml:4:18: store.local.share is "0"; use a decimal above 0 and up to 1 such as 0.5, or `auto` for an equal part per instance
             t.yaml:4:26: store.local.ttl is "1"; use a whole number and us, ms, s, min, h or d: 5ms, 60s
             t.yaml:4:39: store.local.max_keys is "0"; use a whole number from 1 to 4294967295
         "#]],
@@ -428,8 +428,8 @@ fn errors_of_clients_are_reported() {
     check(
         "clients: {user: {header: X-User-Id}}",
         expect![[r#"
-        t.yaml:1:26: clients.user.header is accepted from trusted proxies only, and the list is empty; set clients.trusted_proxies
-    "#]],
+            t.yaml:1:26: clients.user.header is read only from trusted proxies, but clients.trusted_proxies is empty; set it
+        "#]],
     );
     check(
         "clients: {user: {header: 'X User'}, trusted_proxies: [10/8], ipv6_prefix: 5, forwarded_by: xff, case: maybe}",
@@ -546,7 +546,7 @@ api: {tokens: ['']}
             t.yaml:3:33: log.modules: unknown module "x"; known: ratewright, ratewright_gateway, ratewright_listen, ratewright_rls, ratewright_server, ratewright_store, ratewright_tower, h2
             t.yaml:3:33: log.modules.x is "y"; use one of off, error, warn, info, debug, trace
             t.yaml:3:45: log.format is "xml"; use one of auto, text, json
-            t.yaml:3:59: log.denials is "many"; use all, or a maximum number of lines per second, for example 10
+            t.yaml:3:59: log.denials is "many"; use `all`, or a maximum number of lines per second, for example 10
             t.yaml:4:16: api.tokens: invalid token; use 1 to 1024 visible ASCII characters without spaces
         "#]],
     );

@@ -1,8 +1,8 @@
 //! What a limit counts by. In Spring that is code, a `KeyResolver` bean or an expression, so it is guessed from names.
 
-use super::logins::{self, SplitAddress};
 use super::properties::SpringProperty;
 use super::reader::{A_NAME, A_URL, SpringReader};
+use super::url_credentials::{self, SplitAddress};
 use crate::convert::policy_file_draft::{quoted, quoted_list};
 
 /// What each bucket is for.
@@ -131,7 +131,7 @@ impl SpringReader<'_> {
         let jwt = self.root.get(JWT);
         let keys = jwt.and_then(|jwt| jwt.get("jwk-set-uri")).and_then(|keys| self.text(keys, A_URL));
         if let (Some(jwt), Some(keys)) = (jwt, keys) {
-            let SplitAddress { scheme, login, host } = logins::split(&keys.written);
+            let SplitAddress { scheme, login, host } = url_credentials::split(&keys.written);
             if login.is_some() {
                 self.warn(jwt, "the login in jwk-set-uri was left out");
             }

@@ -1,9 +1,9 @@
 //! `spring.data.redis` as `store.redis`. A password in the file becomes a variable.
 
-use super::logins::{self, SplitAddress};
 use super::placeholders::SpringText;
 use super::properties::SpringProperty;
 use super::reader::{A_NAME, A_NUMBER, SpringReader};
+use super::url_credentials::{self, SplitAddress};
 use crate::convert::policy_file_draft::{DraftLine, quoted, quoted_list};
 
 /// The variables that replace passwords.
@@ -151,15 +151,15 @@ fn without_password(
 ) -> String {
     const DROPPED: &str = "the default of this variable has a password and was left out; set the variable";
     let mut written = text.written.clone();
-    if logins::default_has_login(text) {
+    if url_credentials::default_has_login(text) {
         reader.warn(property, DROPPED);
-        let (without, names) = logins::without_defaults(&written);
+        let (without, names) = url_credentials::without_defaults(&written);
         let stand_in =
             if without.starts_with("${") && own.is_none() { "redis://stand-in.invalid" } else { A_NAME };
         names.into_iter().for_each(|name| _ = reader.draft.variables.insert(name, stand_in));
         written = without;
     }
-    let SplitAddress { scheme, login, host } = logins::split(&written);
+    let SplitAddress { scheme, login, host } = url_credentials::split(&written);
     // A password in a query is dropped with the query.
     let host = match host.split_once('?').filter(|(_, query)| query.to_ascii_lowercase().contains("password"))
     {
@@ -177,8 +177,8 @@ fn without_password(
         reader.warn(property, "the login before the host was left out; username and password count");
         return format!("{own}{host}");
     }
-    let (user, password) = logins::user_and_password(login);
-    let password = if password.is_empty() || logins::is_secret_variable(password) {
+    let (user, password) = url_credentials::user_and_password(login);
+    let password = if password.is_empty() || url_credentials::is_secret_variable(password) {
         password.to_owned()
     } else {
         hidden(reader, property, variable)

@@ -96,6 +96,26 @@ fn c7_a_denial_without_redis_charges_no_other_policy() {
         assert_eq!((denied.status, &denied.json()["basis"]), (429, &json!("fail_closed")));
     }
     assert_eq!(decide(&ratewright, "/open").remaining("halves"), Some(1), "the share of four is two");
+    assert_eq!(decide(&ratewright, "/open").remaining("halves"), Some(0));
+    let denied = decide(&ratewright, "/closed").json();
+    assert_eq!(denied["message"], "Rate limit exceeded", "the wait is that of halves");
+    assert!(denied["detail"].as_str().unwrap().starts_with("Rate limit \"halves\" exceeded."), "{denied}");
+}
+
+/// A policy in shadow mode neither denies without Redis, nor says how the request was decided.
+#[test]
+fn a_shadow_policy_does_not_change_the_basis() {
+    let mut server = Redis::start();
+    let store = format!("store: {{redis: {{url: '{}', deadline: 1s}}}}\n", server.url());
+    let ratewright = Ratewright::start(&format!(
+        "{store}policies: [{{name: halves, by: ip, quota: {{rate: 1/h, burst: 4}}}}, \
+         {{name: trial, mode: shadow, by: ip, on_failure: closed, quota: {{rate: 1/h, burst: 4}}}}]"
+    ));
+    wait_for_basis(&ratewright, "/", "shared");
+    server.kill();
+    wait_for_basis(&ratewright, "/", "local");
+    let allowed = decide(&ratewright, "/");
+    assert_eq!((allowed.status, &allowed.json()["basis"]), (200, &json!("local")));
 }
 
 /// C10: allowed requests are logged at DEBUG, the outage of Redis at WARN, once, with its cause.

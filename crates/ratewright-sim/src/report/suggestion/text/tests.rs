@@ -1,7 +1,7 @@
 use expect_test::expect;
 use proptest::prelude::*;
 
-use super::super::super::samples::suggestion;
+use super::super::super::test_reports::suggestion;
 use super::*;
 
 #[test]

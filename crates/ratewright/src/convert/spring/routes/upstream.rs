@@ -1,9 +1,9 @@
 //! The uri of a route, as an upstream: scheme, host and port.
 
-use super::super::logins;
 use super::super::placeholders::SpringText;
 use super::super::properties::SpringProperty;
 use super::super::reader::{A_URL, SpringReader};
+use super::super::url_credentials;
 
 /// A converted uri.
 pub(super) struct ConvertedUri {
@@ -29,9 +29,9 @@ pub(super) fn convert(
     };
     let mut text = reader.text(property, A_URL).unwrap_or_default();
     let is_whole = text.written.starts_with("${") && text.written.ends_with('}');
-    if logins::default_has_login(&text) && !(is_whole && text.written.matches("${").count() == 1) {
+    if url_credentials::default_has_login(&text) && !(is_whole && text.written.matches("${").count() == 1) {
         reader.warn(property, "the default of a variable has a login and was left out; set the variable");
-        let (written, names) = logins::without_defaults(&text.written);
+        let (written, names) = url_credentials::without_defaults(&text.written);
         names.into_iter().for_each(|name| _ = reader.draft.variables.insert(name, "stand-in.invalid"));
         text = SpringText { written, value: None, ..text };
     }

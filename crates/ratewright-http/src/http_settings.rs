@@ -1,6 +1,6 @@
 //! Settings of all HTTP entrypoints: which identities to trust, and what responses carry.
 //!
-//! A reload replaces all of them at once; each request uses one consistent version.
+//! A reload replaces all of them at once.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::problem::Problem;
 /// Which identities to trust, and what responses carry.
 #[non_exhaustive]
 #[derive(Clone)]
-pub struct Dialect {
+pub struct HttpSettings {
     /// Which identities to trust.
     pub rules: IdentityRules,
     /// Which rate limit headers responses carry.
@@ -26,12 +26,12 @@ pub struct Dialect {
     pub unknown_key: Option<Arc<dyn Fn() + Send + Sync>>,
 }
 
-/// The current dialect, shared by all entrypoints.
-pub type SharedDialect = Arc<ArcSwap<Dialect>>;
+/// The current HTTP settings, shared by all entrypoints.
+pub type SharedHttpSettings = Arc<ArcSwap<HttpSettings>>;
 
-impl Dialect {
-    /// A dialect that can be replaced while it is in use.
-    pub fn shared(self) -> SharedDialect {
+impl HttpSettings {
+    /// These settings, replaceable while they are in use.
+    pub fn shared(self) -> SharedHttpSettings {
         Arc::new(ArcSwap::from_pointee(self))
     }
 
@@ -43,7 +43,7 @@ impl Dialect {
     }
 }
 
-impl Default for Dialect {
+impl Default for HttpSettings {
     fn default() -> Self {
         Self {
             rules: IdentityRules::default(),
@@ -54,8 +54,8 @@ impl Default for Dialect {
     }
 }
 
-/// Setters, to be chained after `Dialect::default()`.
-impl Dialect {
+/// Setters, to be chained after `HttpSettings::default()`.
+impl HttpSettings {
     /// Sets `rules`: which identities to trust.
     #[must_use]
     pub fn rules(mut self, rules: IdentityRules) -> Self {
@@ -85,9 +85,9 @@ impl Dialect {
     }
 }
 
-impl fmt::Debug for Dialect {
+impl fmt::Debug for HttpSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Dialect")
+        f.debug_struct("HttpSettings")
             .field("rules", &self.rules)
             .field("headers", &self.headers)
             .field("problem_type", &self.problem_type)

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use http::{Extensions, Response};
 
 use crate::call::CallError;
-use crate::decide::Why;
+use crate::retry_decision::Why;
 
 /// How a call ended. It is in the extensions of the response; [`RetrySummary::of`] finds it there, and in errors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -61,7 +61,7 @@ impl RetrySummary {
     /// use ratewright_client::{Retry, RetrySummary, Why};
     /// # use http::{HeaderMap, Method, Response};
     /// # use ratewright_client::call::RequestInfo;
-    /// # use ratewright_client::decide::BodyKind;
+    /// # use ratewright_client::retry_decision::BodyKind;
     /// # async fn send() -> Result<Response<String>, std::io::Error> { Ok(Response::new(String::new())) }
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
     /// # let uri = "https://api.example.com/items".parse().unwrap();

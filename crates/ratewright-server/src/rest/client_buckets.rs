@@ -179,7 +179,7 @@ impl<'a> ClientRequest<'a> {
         now: Timestamp,
     ) -> Result<ClientLookup<'a>, Problem> {
         let Object(given) = &self.attributes;
-        given.check(&settings.dialect.rules, "")?;
+        given.check(&settings.http_settings.rules, "")?;
         let mut facts = given.facts(settings, needs, now);
         if let Some(key) = &self.key {
             facts.set(AttributeName::Key, key.as_ref());

@@ -1,17 +1,16 @@
 //! Corrections that follow a decision over several queries.
 //!
-//! The decision makes one call to the store, so it waits for one deadline at most. What that call could not know is corrected
-//! afterwards:
+//! The decision makes one call to the store, so it waits for one deadline at most. Corrections that depend on the result follow:
 //!
-//! | what the call found | what follows |
+//! | result | correction |
 //! |---|---|
-//! | the request is denied, by a record past its limit or because all vetoes together are over, and others were charged | their units are given back |
-//! | one of several limits of a query is used up, and the others were charged | their units are given back |
-//! | the request is denied by a veto, which kept records from being counted | they are recorded |
-//! | units that a query gives back | they are given back |
+//! | the request is denied: a record exceeds its limit, or every query with `Veto::Together` does | refund all but the records |
+//! | one limit of a query is used up, its other limits were charged | refund these charges |
+//! | a veto denied the request, so no record was applied | apply the records |
+//! | a query has `gives_back` | refund those units |
 //!
-//! The decision shows the standings after these corrections, as far as they are known, and never more units than are left. Until the
-//! corrections are applied, a bucket that is owed a refund holds too few units, and one whose record is still to come too many.
+//! The decision shows the standings after these corrections, as far as they are known, and never more units than are left. Until
+//! they are made, a bucket with a pending refund has too few units, and a bucket with a pending record has too many.
 
 use smallvec::SmallVec;
 
