@@ -194,7 +194,7 @@ fn invalid_store_settings_are_reported_with_their_position() {
         ":3:10: store.redis.url: address 1 is invalid",
         ":4:15: store.redis.deadline is \"soon\"; use a whole number and us, ms, s, min, h or d: 5ms, 60s",
         ":5:13: store.redis.prefix is \"a b\"; use 1 to 64 visible characters without spaces and braces",
-        ":6:18: store.local.share is \"2\"; use a decimal above 0 and up to 1 such as 0.5, or auto",
+        ":6:18: store.local.share is \"2\"; use a decimal above 0 and up to 1 such as 0.5, or `auto`",
         ":6:31: store.local.max_keys is \"0\"; use a whole number from 1 to 4294967295",
         ":6:39: store.local.ttl is \"1 fortnight\"",
     ] {

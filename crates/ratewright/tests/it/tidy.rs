@@ -449,7 +449,7 @@ const NOT_FUZZED: [(&str, &str); 15] = [
     ("program/upgrade", "reads a line of a process of the same user"),
     ("server/response", "writes"),
     ("listen/parse_errors", "recognises what hyper writes"),
-    ("server/access", "compares a host and an origin with the names of loopback"),
+    ("server/access_control", "compares a host and an origin with the names of loopback"),
     (
         "gateway/cors/origin",
         "parses the operator's policy file; a request's Origin is only compared, by a property test",
