@@ -19,7 +19,7 @@ test-all: test ## the same laws over many more histories: half an hour more
 	cargo test --package ratewright --features otel --test it --quiet traces::
 	cargo clippy --package ratewright --all-targets --features otel --quiet -- --deny warnings
 	cargo check --manifest-path fuzz/Cargo.toml --quiet
-	$(MAKE) --no-print-directory publishable
+	$(MAKE) --no-print-directory rustdoc publishable
 	RESTARTS=20 cargo test --package ratewright --test it --quiet lose_no_request
 	PROPTEST_CASES=50000 cargo test --package ratewright-store --release --test it --quiet on_memory::
 	PROPTEST_CASES=5000 cargo test --package ratewright-store --release --test it --quiet -- on_redis:: twins:: redis::

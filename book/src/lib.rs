@@ -1,7 +1,7 @@
 //! Builds the book.
 //!
 //! `docs/SUMMARY.md` is its table of contents. It may also list pages outside of `docs/`, such as `../ARCHITECTURE.md`; mdBook cannot
-//! build those where they are, so [`stage`] copies all pages and the files that they link to into one folder first. [`links`] then
+//! build those where they are, so `stage` copies all pages and the files that they link to into one folder first. `links` then
 //! checks the HTML that mdBook made. [`plots`] draws the figures of docs/concepts with the engine.
 
 mod links;

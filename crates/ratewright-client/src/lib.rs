@@ -14,7 +14,7 @@
 //! # Layout
 //! - [`Client`]: reqwest with retries. [`Retry`] is also a middleware for `reqwest-middleware`, and
 //!   [`RetryLayer`] a layer for any tower client; [`Retry::send`] takes a plain function.
-//! - [`decide`](decide::decide): the decision after an attempt. Pure.
+//! - [`decide`](retry_decision::decide): the decision after an attempt. Pure.
 //! - [`RetryPolicy`]: how patient a caller is.
 //! - [`RetryBudget`]: how many retries an origin can be asked to bear.
 //! - [`Lane`](lane::Lane): the pace of requests under one limit.

@@ -30,8 +30,8 @@
 //! # What it does not do
 //! - It opens no file and reads no environment. The caller passes texts, a lookup of variables ([`Environment`]) and a [`FileReader`]
 //!   for files that a policy file names.
-//! - It knows no listener, gateway or Redis client. Their sections have their names and schema here, in [`program::file`]; their values
-//!   are parsed where those components are known, in the program, with the same [`program::Reader`]. So a user of the policies does not compile tokio,
+//! - It knows no listener, gateway or Redis client. Their sections have their names and schema here, in [`program_api::file`]; their values
+//!   are parsed where those components are known, in the program, with the same [`program_api::Reader`]. So a user of the policies does not compile tokio,
 //!   hyper, rustls and redis. docs/decisions/0034-policy-file-crate.md has the alternatives.
 
 mod api_defaults;

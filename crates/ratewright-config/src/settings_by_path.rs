@@ -26,7 +26,7 @@ use crate::values::UpstreamUrl;
 #[derive(Clone, PartialEq, Default)]
 pub struct Outline(BTreeMap<SettingPath, OutlineValue>);
 
-/// The path of a setting: the names that lead to it, each followed by [`SEPARATOR`].
+/// The path of a setting: the names that lead to it, each followed by `SEPARATOR`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct SettingPath(String);
 

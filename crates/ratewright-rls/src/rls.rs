@@ -8,7 +8,7 @@
 //! # Laws
 //! - There is one status for each descriptor, in their order.
 //! - The overall code is never UNKNOWN.
-//! - A response waits for one call to the store, so for one deadline of the store, in every mode: see [`ratewright_core::joint`].
+//! - A response waits for one call to the store, so for one deadline of the store, in every mode: see [`ratewright_core::joint_decision`].
 //! - [`Compat::AllOrNothing`](crate::Compat::AllOrNothing): a denied request charges nothing but rules in record mode; what it was
 //!   charged before that was known is given back. [`Compat::Strict`](crate::Compat::Strict): every descriptor is charged.
 
