@@ -7,7 +7,9 @@ use std::time::{Duration, SystemTime};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use libfuzzer_sys::{Corpus, fuzz_target};
 use ratewright_client::RetryPolicy;
-use ratewright_client::retry_decision::{BodyKind, CallState, NextStep, Now, Repeat, RequestKind, Seen, decide};
+use ratewright_client::retry_decision::{
+    BodyKind, CallState, NextStep, Now, Repeat, RequestKind, Seen, decide,
+};
 
 const NAMES: [&str; 8] = [
     "retry-after",

@@ -64,7 +64,8 @@ impl Verdict {
 }
 
 impl Decision {
-    /// An allowed decision without charges, under a rule set.
+    /// An allowed decision without charges, under a rule set: for [`Limiter::decide_into`](crate::Limiter::decide_into).
+    #[doc(hidden)]
     #[inline(always)]
     pub fn under(policies: LoadedPolicies) -> Self {
         Self { policies, verdict: Verdict::Allow, standings: Standings::new(), refused: None }

@@ -165,3 +165,42 @@ impl<T: fmt::Debug> fmt::Debug for InlineVec<T> {
         self.0.fmt(f)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Also when it no longer fits inline.
+        #[test]
+        fn it_behaves_as_a_vec(steps in prop::collection::vec((0u8..8, 0usize..12), 0..40)) {
+            let (mut list, mut vec) = (InlineVec::new(), Vec::new());
+            for (step, number) in steps {
+                match step {
+                    0..=3 => {
+                        list.push(number);
+                        vec.push(number);
+                    }
+                    4 if number < vec.len() => prop_assert_eq!(list.remove(number), vec.remove(number)),
+                    5 => {
+                        list.truncate(number);
+                        vec.truncate(number);
+                    }
+                    6 => {
+                        list.iter_mut().for_each(|element| *element += number);
+                        vec.iter_mut().for_each(|element| *element += number);
+                    }
+                    _ => {
+                        list.extend([number, number]);
+                        vec.extend([number, number]);
+                    }
+                }
+                prop_assert_eq!(&*list, &*vec);
+                prop_assert!((&list).into_iter().eq(&vec));
+            }
+            prop_assert!(list.into_iter().eq(vec));
+        }
+    }
+}

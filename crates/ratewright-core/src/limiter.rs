@@ -97,7 +97,8 @@ impl<S: Store<Error = Infallible>, O: Observe> Limiter<S, O> {
     }
 
     /// Like [`Limiter::decide_under`], but fills `decision`, which the caller makes with [`Decision::under`]. A decision is
-    /// large, and this avoids moving it.
+    /// large, and this avoids moving it. Until the future completes, the decision is a denial without charges.
+    #[doc(hidden)]
     #[inline(always)]
     pub async fn decide_into(&self, query: &Query<'_>, decision: &mut Decision) {
         DecideCall { limiter: self, query, decision }.run().await;
@@ -120,6 +121,8 @@ impl<S: Store<Error = Infallible>, O: Observe> DecideCall<'_, '_, S, O> {
     async fn run(&mut self) {
         let Self { limiter, query, decision } = self;
         let begun_at = limiter.observer.now();
+        decision.verdict = Verdict::Deny;
+        decision.standings.clear();
         let mut charges = Charges::new();
         decision.refused = decision.policies.select(query, &mut charges);
         let Ok(()) = limiter.store.apply(&charges, &mut decision.standings).await;

@@ -11,7 +11,6 @@
 
 use std::convert::Infallible;
 use std::fmt;
-use std::future::pending;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -47,6 +46,9 @@ pub(crate) struct PendingDecision {
     query: OwnedQuery,
     rendering: RenderContext,
 }
+
+/// A decision after its refunds, and how the response shows it.
+type Shown = (Decision, RenderContext);
 
 type Boxed<V> = Pin<Box<dyn Future<Output = V> + Send>>;
 
@@ -85,7 +87,7 @@ pin_project! {
         // Waits for the service.
         Calling { #[pin] response: F, after: Option<AfterResponse<S, O>> },
         // The response does not count.
-        Refunding { refunding: Boxed<(Decision, RenderContext)>, response: Option<A>, keeps_decision: bool },
+        Refunding { refunding: Boxed<Option<Shown>>, response: Option<A>, keeps_decision: bool },
         // The service is not called.
         Rejected { response: Option<Box<Response<String>>> },
     }
@@ -275,7 +277,10 @@ where
                 StageProjection::Refunding { refunding, response, keeps_decision } => {
                     let decided = ready!(refunding.as_mut().poll(context));
                     let response = response.take().expect(ONCE);
-                    return Poll::Ready(Ok(with_decision(response, decided, *keeps_decision)));
+                    return Poll::Ready(Ok(match decided {
+                        Some(decided) => with_decision(response, decided, *keeps_decision),
+                        None => response,
+                    }));
                 }
                 StageProjection::Rejected { response } => {
                     return Poll::Ready(Ok(response.take().expect(ONCE).map(R::from)));
@@ -286,12 +291,13 @@ where
     }
 }
 
-/// Refunds charges that do not count a response with this status: now, or in a future if the store must be awaited.
+/// Refunds charges that do not count a response with this status: now, or in a future if the store must be awaited. The future
+/// returns `None` if its runtime shuts down.
 fn refund_uncounted_charges<S, O>(
     decider: &Decider<S, O>,
     decided: PendingDecision,
     status: u16,
-) -> Result<(Decision, RenderContext), Boxed<(Decision, RenderContext)>>
+) -> Result<Shown, Boxed<Option<Shown>>>
 where
     S: Store<Error = Infallible> + 'static,
     O: Observe + 'static,
@@ -307,7 +313,7 @@ where
     }
     let refund = async move {
         refund_uncounted(&limiter, &query, &mut decision, status).await;
-        (decision, rendering)
+        Some((decision, rendering))
     };
     // In a task of its own: dropping the response future must not cancel the refund.
     match Handle::try_current() {
@@ -319,7 +325,7 @@ where
                     Ok(refunded) => refunded,
                     Err(error) => match error.try_into_panic() {
                         Ok(panic) => std::panic::resume_unwind(panic),
-                        Err(_) => pending().await, // the runtime is shutting down
+                        Err(_) => None,
                     },
                 }
             }))
@@ -330,7 +336,7 @@ where
 /// Adds the rate limit headers of a decision, and the decision as an extension.
 fn with_decision<R>(
     response: Response<R>,
-    (decision, rendering): (Decision, RenderContext),
+    (decision, rendering): Shown,
     keeps_decision: bool,
 ) -> Response<R> {
     let headers = rendering.headers(&decision);

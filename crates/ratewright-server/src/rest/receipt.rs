@@ -192,6 +192,11 @@ fn invalid_receipt() -> Problem {
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
+
+    use ratewright_core::store::{Charge, Key, Receipt, Refund, Standing, Standings};
+    use ratewright_core::{Limiter, Policies, Policy, Quota, Store};
+
     use super::*;
 
     /// A receipt with one charge, which has this share.
@@ -203,13 +208,48 @@ mod tests {
         parse(body.as_bytes()).unwrap()
     }
 
+    /// A store that decided without Redis, under half of each quota.
+    struct Half;
+
+    impl Store for Half {
+        type Error = Infallible;
+
+        async fn apply(&self, charges: &[Charge<'_>], standings: &mut Standings) -> Result<(), Infallible> {
+            standings.extend(charges.iter().map(|charge| {
+                let receipt = Receipt::new(charge.act.cost(), charge.quota, Timestamp::default());
+                let standing = Standing::unknown(charge, Basis::Local);
+                Standing { outcome: Outcome::Charged(receipt), share: Some(HALF), ..standing }
+            }));
+            Ok(())
+        }
+
+        async fn refund(&self, _: &[Refund<'_>]) -> Result<usize, Infallible> {
+            Ok(0)
+        }
+
+        async fn reset(&self, _: &[Key<'_>]) -> Result<Basis, Infallible> {
+            Ok(Basis::Local)
+        }
+    }
+
+    const HALF: Share = Share { part: 1, of: NonZeroU32::new(2).expect("not zero") };
+
+    /// Otherwise a refund would go to the bucket of another share.
+    #[tokio::test]
+    async fn a_receipt_has_the_share_that_was_charged() {
+        let policies = Policies::new(vec![Policy::new("p", Quota::per_hour(10)).unwrap()]).unwrap();
+        let query = Query::new(&[]);
+        let decision = Limiter::new(policies, Half).decide(&query).await;
+        let body = format!(r#"{{"receipt":"{}"}}"#, of(&decision, &query).unwrap());
+        assert_eq!(parse(body.as_bytes()).unwrap().paid().unwrap()[0].share, Some(HALF));
+    }
+
     #[test]
     fn a_share_is_at_most_the_whole() {
         let share =
             |text: &str| receipt(text).paid().map(|paid| paid[0].share).map_err(|problem| problem.status());
-        let half = Share { part: 1, of: NonZeroU32::new(2).unwrap() };
         assert_eq!(share(""), Ok(None));
-        assert_eq!(share(r#","s":[1,2]"#), Ok(Some(half)));
+        assert_eq!(share(r#","s":[1,2]"#), Ok(Some(HALF)));
         assert_eq!(share(r#","s":[2,1]"#), Err(StatusCode::BAD_REQUEST));
     }
 }

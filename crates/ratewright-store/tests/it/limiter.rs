@@ -275,6 +275,17 @@ fn a_refund_that_the_store_does_not_confirm_is_not_shown() {
     assert_eq!(decision.tightest().unwrap().2.remaining, 6);
 }
 
+/// Otherwise the standings of the first query would allow the second.
+#[test]
+fn a_decision_that_is_filled_twice_shows_the_second_query() {
+    let limiter = Limiter::new(rules([smooth("p", "10/h")]), MemoryStore::new(ManualClock::at(START), 1_000));
+    let mut decision = Decision::under(limiter.load());
+    ready(limiter.decide_into(&query(6), &mut decision));
+    assert_eq!((decision.verdict(), decision.standings().count()), (Verdict::Allow, 1));
+    ready(limiter.decide_into(&query(6), &mut decision));
+    assert_eq!((decision.verdict(), decision.standings().count()), (Verdict::Deny, 1));
+}
+
 #[test]
 fn the_observer_is_told_of_each_decision() {
     #[derive(Default)]
