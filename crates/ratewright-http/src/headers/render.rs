@@ -119,8 +119,10 @@ fn says_less(headers: &HeaderMap, remaining: u32) -> bool {
         return false;
     }
     let is_less = |said: &HeaderValue| {
-        let left = said.to_str().ok().and_then(|text| text.trim().parse::<u64>().ok());
-        left.is_none_or(|left| left < remaining.into())
+        let text = said.to_str().unwrap_or_default().trim();
+        let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        // A number that is too large for its type is larger than ours.
+        !is_number || text.parse::<u64>().is_ok_and(|left| left < remaining.into())
     };
     headers.get_all(X_REMAINING).iter().any(is_less)
 }

@@ -239,10 +239,10 @@ fn a_response_that_may_have_less_left_keeps_its_family() {
             .map(|value| value.to_str().unwrap().to_owned())
             .collect::<Vec<_>>()
     };
-    for said in [&["2"][..], &["-1"], &["2, 2;w=60"], &["unlimited"], &["9", "2"]] {
+    for said in [&["2"][..], &["-1"], &["+9"], &[""], &["2, 2;w=60"], &["unlimited"], &["9", "2"]] {
         assert_eq!(left(said), said);
     }
-    for said in [&["9"][..], &[" 9 "], &["9", "8"], &[]] {
+    for said in [&["9"][..], &[" 9 "], &["9", "8"], &["99999999999999999999"], &[]] {
         assert_eq!(left(said), ["3"], "{said:?}");
     }
 }
