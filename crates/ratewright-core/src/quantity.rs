@@ -12,9 +12,10 @@
 //! denominator. [`Span::ceil`] and [`Moment::ceil`] round up when a result is returned, or when the quota changes.
 //!
 //! Every integer stays below 2^53 ([`TIME_MAX`]), so that Redis' Lua, which has only doubles, can hold them too. So
-//! timestamps end in June 2255, and no bucket refills later than that. In the last refill before that date a bucket holds
-//! less than its burst: it is too strict, never too generous, in every store. Earlier than two refills before that date
-//! there is no effect: before 2253 with a refill of one year, before 2055 with the longest refill, 100 years.
+//! timestamps end in June 2255, and no bucket refills later than that. During the last full refill before that date, a bucket
+//! holds less than its burst: every store is then too strict, never too generous. Two full refills before that date,
+//! buckets are not affected yet: if a full refill takes one year, until 2253; if it takes 100 years, the most that a
+//! quota may have, until 2055.
 
 use std::cmp::Ordering;
 use std::fmt;
