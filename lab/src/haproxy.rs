@@ -6,8 +6,8 @@ use std::os::unix::net::UnixStream;
 use rustix::process::Pid;
 use tempfile::TempDir;
 
-use crate::free_port;
 use crate::server_process::ServerProcess;
+use crate::{PATIENCE, free_port};
 
 /// A HAProxy of its own, which logs no requests.
 #[derive(Debug)]
@@ -74,6 +74,7 @@ impl Haproxy {
     /// Gives a command of its runtime API, such as `set server back/s1 state drain`, and returns the response.
     pub fn command(&self, command: &str) -> String {
         let mut socket = UnixStream::connect(self.folder.path().join(SOCKET)).expect("its socket");
+        socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
         socket.write_all(format!("{command}\n").as_bytes()).expect("a command");
         let mut response = String::new();
         socket.read_to_string(&mut response).expect("a response");

@@ -1,20 +1,19 @@
 //! The least that talks HTTP: one connection, one request after the other.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
-use std::time::Duration;
+
+use crate::Stream;
 
 /// A connection that is kept.
 #[derive(Debug)]
 pub struct Client {
-    stream: BufReader<TcpStream>,
+    stream: BufReader<Stream>,
 }
 
 impl Client {
     /// Connects.
     pub fn connect(address: &str) -> Self {
-        let stream = TcpStream::connect(address).expect("it listens");
-        stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout");
+        let stream = Stream::connect(address);
         stream.set_nodelay(true).expect("an option");
         Self { stream: BufReader::new(stream) }
     }
@@ -39,6 +38,7 @@ impl Client {
     }
 
     fn exchange(&mut self, request: &str) -> std::io::Result<(u16, String)> {
+        self.stream.get_mut().renew();
         self.stream.get_mut().write_all(request.as_bytes())?;
         let bad = || std::io::Error::other("no answer");
         let mut line = String::new();

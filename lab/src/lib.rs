@@ -7,6 +7,8 @@
 mod caddy;
 mod certificates;
 mod cluster;
+mod command;
+mod deadline;
 mod envoy;
 mod haproxy;
 mod http;
@@ -18,13 +20,14 @@ mod redis;
 mod sentinel;
 mod server_process;
 mod skip;
+mod stream;
 mod traffic;
-
-use std::time::{Duration, Instant};
 
 pub use caddy::Caddy;
 pub use certificates::write_certificates;
 pub use cluster::Cluster;
+pub use command::{output, output_of, output_within, wait, without_settings};
+pub use deadline::{Load, PATIENCE, accept, join, receive, wait_until, within};
 pub use envoy::{Envoy, Filter, Trust};
 pub use haproxy::Haproxy;
 pub use http::Client;
@@ -35,20 +38,5 @@ pub use proxy::{Fault, Proxy};
 pub use redis::Redis;
 pub use sentinel::Sentinel;
 pub use skip::skip;
+pub use stream::Stream;
 pub use traffic::{LIMITS, OrdinaryRequest, ordinary_requests};
-
-/// How long anything may take to come about.
-const PATIENCE: Duration = Duration::from_secs(60);
-
-/// Waits until something holds.
-///
-/// # Panics
-/// If it does not within a minute.
-#[track_caller]
-pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !holds() {
-        assert!(start.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}

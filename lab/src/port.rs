@@ -1,9 +1,10 @@
 //! Free ports for test servers.
 
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io::{Read, Seek, Write};
 use std::net::TcpListener;
 use std::ops::Range;
+use std::os::unix::fs::PermissionsExt;
 
 use rustix::process::geteuid;
 
@@ -11,23 +12,40 @@ use rustix::process::geteuid;
 /// nodes also listen on port + 10,000, which is below them too.
 const PORTS: Range<u16> = 10_000..20_000;
 
+/// How far away a node of Redis Cluster opens its second port.
+const CLUSTER_BUS: u16 = 10_000;
+
 /// A free port on loopback. It is handed out again only after all others in the range.
 ///
-/// All test processes of a user share a locked file with the last port. With random ports, two servers sometimes got
-/// the same one.
+/// All test processes of the machine share a locked file with the last port. With random ports, two servers sometimes
+/// got the same one. What is not a test may still take the port before its server does: see [`crate::Redis::start`].
 pub fn free_port() -> u16 {
-    let file = std::env::temp_dir().join(format!("ratewright-lab-{}.port", geteuid().as_raw()));
-    let file = File::options().read(true).write(true).create(true).truncate(false).open(file);
-    let mut file = file.expect("a file for the last port");
+    let mut file = shared_file();
     file.lock().expect("a lock, which ends with this function");
     let mut text = String::new();
     file.read_to_string(&mut text).expect("the last port");
     let last = text.trim().parse().ok().filter(|port| PORTS.contains(port)).unwrap_or(PORTS.start);
+    let is_free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
     let turn = (last + 1..PORTS.end).chain(PORTS.start..=last);
-    let port = turn.into_iter().find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok());
+    let port = turn.into_iter().find(|port| is_free(*port) && is_free(*port + CLUSTER_BUS));
     let port = port.expect("one port of ten thousand is free");
     file.rewind().expect("a file");
     file.set_len(0).expect("a file");
     write!(file, "{port}").expect("room for five digits");
     port
+}
+
+/// The file with the last port, which every user may write. Where another user's file cannot be opened, each has one.
+fn shared_file() -> File {
+    let open = |name: &str| {
+        let path = std::env::temp_dir().join(name);
+        let options = || File::options().read(true).write(true).clone();
+        options().open(&path).or_else(|_| {
+            let file = options().create(true).truncate(false).open(&path)?;
+            file.set_permissions(Permissions::from_mode(0o666))?;
+            Ok::<_, std::io::Error>(file)
+        })
+    };
+    let own = format!("ratewright-lab-{}.port", geteuid().as_raw());
+    open("ratewright-lab.port").or_else(|_| open(&own)).expect("a file for the last port")
 }

@@ -2,14 +2,14 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::free_port;
 use crate::server_process::ServerProcess;
+use crate::{Stream, free_port};
 
 /// A Prometheus of its own.
 #[derive(Debug)]
@@ -98,7 +98,7 @@ impl Prometheus {
     /// If Prometheus does not take the query.
     pub fn range(&self, promql: &str, seconds: f64, step: f64) -> Vec<Range> {
         let encoded: String = promql.bytes().map(|byte| format!("%{byte:02X}")).collect();
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("a time after 1970").as_secs_f64();
+        let now = self.query("vector(time())")[0].value; // its own clock, which may differ from the test's
         let start = now - seconds;
         let path = format!("/api/v1/query_range?query={encoded}&start={start}&end={now}&step={step}");
         let body = self.get(&path).expect("a query that it takes");
@@ -116,8 +116,8 @@ impl Prometheus {
 
     /// The body of a good answer. As HTTP/1.0, it comes in one piece and ends with the connection.
     fn get(&self, path: &str) -> Option<String> {
-        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).ok()?;
-        stream.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
+        let stream = TcpStream::connect(("127.0.0.1", self.port)).ok()?;
+        let mut stream = Stream::from(stream).lasting(Duration::from_secs(5));
         write!(stream, "GET {path} HTTP/1.0\r\n\r\n").ok()?;
         let mut text = String::new();
         stream.read_to_string(&mut text).ok()?;

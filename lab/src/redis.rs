@@ -9,8 +9,8 @@ use std::time::Duration;
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-use crate::free_port;
 use crate::server_process::ServerProcess;
+use crate::{free_port, output, without_settings};
 
 /// Log file, relative to the server's folder.
 const LOG: &str = "redis.log";
@@ -28,7 +28,7 @@ pub struct Redis {
 }
 
 impl Redis {
-    /// A server with its defaults.
+    /// A server with its defaults. If something else has taken its port meanwhile, it gets another one.
     pub fn start() -> Self {
         Self::start_with(&[])
     }
@@ -42,8 +42,21 @@ impl Redis {
             file: None,
             running: None,
         };
-        server.run();
+        for _ in 0..4 {
+            server.spawn();
+            if server.running().has_started(|| server.answers(&[b"+PONG", b"-NOAU"]))
+                || !server.has_lost_its_port()
+            {
+                break;
+            }
+            server.port = free_port();
+        }
+        server.wait_until_it_answers();
         server
+    }
+
+    fn has_lost_its_port(&self) -> bool {
+        self.running().logged().contains("Address already in use")
     }
 
     /// A Sentinel with this configuration.
@@ -91,6 +104,10 @@ impl Redis {
     /// Starts the server, and waits until it answers.
     pub fn run(&mut self) {
         self.spawn();
+        self.wait_until_it_answers();
+    }
+
+    fn wait_until_it_answers(&self) {
         self.running().wait_until("redis-server answers", || self.answers(&[b"+PONG", b"-NOAU"]));
     }
 
@@ -167,11 +184,9 @@ impl Redis {
 
     /// What `redis-cli` with these arguments prints.
     pub fn cli(&self, arguments: &[&str]) -> String {
-        let output = Command::new("redis-cli")
-            .args(["-p", &self.port.to_string()])
-            .args(arguments)
-            .output()
-            .expect("redis-cli runs");
+        let mut command = Command::new("redis-cli");
+        command.args(["-p", &self.port.to_string()]).args(arguments);
+        let output = output(without_settings(&mut command));
         String::from_utf8_lossy(&output.stdout).trim_end().to_owned()
     }
 

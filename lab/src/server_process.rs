@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
-use crate::{PATIENCE, wait_until};
+use crate::{PATIENCE, receive, wait_until, without_settings};
 
 /// The shell script that supervises a server. It starts the server in its own session and prints its process id. When
 /// its standard input closes, at the latest when the test process ends, it kills the server with all its workers. Then
@@ -38,12 +38,22 @@ impl ServerProcess {
     pub(crate) fn start<S: AsRef<OsStr>>(command: impl IntoIterator<Item = S>, log: PathBuf) -> Self {
         let errors = File::options().create(true).append(true).open(&log).expect("a log file");
         let mut supervisor = Command::new("sh");
+        let mut command = command.into_iter().peekable();
+        // The tests and their Redis may run under a made-up time; other servers and browsers keep the real one.
+        if command.peek().is_none_or(|name| name.as_ref() != "redis-server") {
+            supervisor.env_remove("LD_PRELOAD");
+        }
         supervisor.args(["-c", SUPERVISOR, "supervisor"]).args(command);
         supervisor.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(errors);
-        let mut supervisor = supervisor.spawn().expect("a shell");
-        let mut number = String::new();
+        let mut supervisor = without_settings(&mut supervisor).spawn().expect("a shell");
         let stdout = supervisor.stdout.take().expect("it is piped");
-        BufReader::new(stdout).read_line(&mut number).expect("the server's process id");
+        let (said, number) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let mut number = String::new();
+            let _read = BufReader::new(stdout).read_line(&mut number);
+            let _nobody_waits = said.send(number);
+        });
+        let number = receive(&number, "the server's process id");
         let pid = number.trim().parse().ok().and_then(Pid::from_raw).expect("the server's process id");
         Self { supervisor, pid, log }
     }
@@ -53,6 +63,24 @@ impl ServerProcess {
         self.pid
     }
 
+    /// Waits until the server is ready, or has exited: true if it is ready.
+    ///
+    /// # Panics
+    /// After a minute.
+    #[track_caller]
+    pub(crate) fn has_started(&self, mut is_ready: impl FnMut() -> bool) -> bool {
+        let mut ready = false;
+        wait_until("the server starts or exits", || {
+            ready = is_ready();
+            ready || self.has_exited()
+        });
+        ready
+    }
+
+    fn has_exited(&self) -> bool {
+        ProcStat::read(&self.proc()).is_none_or(|stat| stat.is_zombie)
+    }
+
     /// Waits until the server is ready.
     ///
     /// # Panics
@@ -60,8 +88,11 @@ impl ServerProcess {
     #[track_caller]
     pub(crate) fn wait_until(&self, what: &str, mut is_ready: impl FnMut() -> bool) {
         wait_until(what, || {
-            let has_exited = ProcStat::read(&self.proc()).is_none_or(|stat| stat.is_zombie);
-            assert!(!has_exited, "waiting until {what}: the server exited; its log:\n{}", self.logged());
+            assert!(
+                !self.has_exited(),
+                "waiting until {what}: the server exited; its log:\n{}",
+                self.logged()
+            );
             is_ready()
         });
     }
@@ -81,7 +112,7 @@ impl ServerProcess {
         PathBuf::from(format!("/proc/{}", self.pid.as_raw_nonzero()))
     }
 
-    fn logged(&self) -> String {
+    pub(crate) fn logged(&self) -> String {
         let log = std::fs::read(&self.log).unwrap_or_default();
         String::from_utf8_lossy(&log).into_owned()
     }
@@ -101,8 +132,10 @@ impl Drop for ServerProcess {
     fn drop(&mut self) {
         let _gone_already = kill_process_group(self.pid, Signal::KILL);
         drop(self.supervisor.stdin.take());
-        let _ended = self.supervisor.wait();
         let start = Instant::now();
+        while self.supervisor.try_wait().is_ok_and(|status| status.is_none()) && start.elapsed() < PATIENCE {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         while !self.workers_are_gone() && start.elapsed() < PATIENCE {
             std::thread::sleep(Duration::from_millis(1));
         }

@@ -1,10 +1,16 @@
 //! What the lab starts does what it says, and is gone afterwards.
 
 use std::collections::BTreeSet;
+use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::Command;
+use std::time::Duration;
 
-use ratewright_lab::{Client, Nginx, Prometheus, Redis, free_port};
+use ratewright_lab::{
+    Client, Load, Nginx, Prometheus, Redis, Stream, accept, free_port, join, output, output_within,
+    wait_until, without_settings,
+};
 
 #[test]
 fn an_upstream_gives_its_fixed_answers() {
@@ -86,4 +92,73 @@ fn no_port_is_given_out_twice() {
         threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
     });
     assert_eq!(ports.iter().collect::<BTreeSet<_>>().len(), ports.len());
+}
+
+/// A timeout of each read would go on for ever.
+#[test]
+fn a_stream_that_never_stops_ends_at_its_deadline() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let endless = std::thread::spawn(move || {
+        let mut stream = accept(&listener);
+        while stream.write_all(b"more\n").is_ok() {}
+    });
+    let mut stream = Stream::connect(address).lasting(Duration::from_millis(50));
+    let error = std::io::copy(&mut stream, &mut std::io::sink()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
+    drop(stream);
+    join(endless, "the sender notices");
+}
+
+#[test]
+fn a_silent_stream_ends_at_its_deadline() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut stream = Stream::connect(listener.local_addr().unwrap()).lasting(Duration::from_millis(50));
+    assert_eq!(stream.read(&mut [0]).unwrap_err().kind(), ErrorKind::TimedOut);
+}
+
+#[test]
+fn a_command_that_does_not_end_is_killed_with_what_it_started() {
+    let mut command = Command::new("sh");
+    command.args(["-c", "echo so far; echo $$ >&2; sleep 1000 & sleep 1000"]);
+    let limit = Duration::from_millis(200);
+    let panic = catch_unwind(AssertUnwindSafe(|| output_within(limit, &mut command))).unwrap_err();
+    let message = panic.downcast::<String>().unwrap();
+    assert!(message.contains("so far"), "{message}");
+    let group = message.split('"').nth(3).unwrap().trim_end_matches("\\n");
+    let is_there = || std::fs::exists(format!("/proc/{group}/cwd")).unwrap_or(false);
+    wait_until("the shell is gone", || !is_there());
+}
+
+#[test]
+fn the_output_of_a_command_is_whole() {
+    let output = output(Command::new("sh").args(["-c", "head -c 200000 /dev/zero; echo why >&2; exit 3"]));
+    assert_eq!((output.stdout.len(), output.stderr.as_slice()), (200_000, b"why\n".as_slice()));
+    assert_eq!(output.status.code(), Some(3));
+}
+
+/// Without it, the scope would wait for its threads for ever.
+#[test]
+fn a_failed_assertion_ends_the_load_beside_it() {
+    let failed = catch_unwind(|| {
+        std::thread::scope(|scope| {
+            let load = Load::default();
+            let goes_on = load.goes_on();
+            scope.spawn(move || {
+                while goes_on() {
+                    std::thread::yield_now();
+                }
+            });
+            panic!("on purpose");
+        });
+    });
+    assert!(failed.is_err());
+}
+
+#[test]
+fn programs_see_no_settings_of_the_shell() {
+    let mut command = Command::new("env");
+    command.envs([("HTTP_PROXY", "http://127.0.0.1:1"), ("REDISCLI_AUTH", "x"), ("RATEWRIGHT_PROFILE", "x")]);
+    let text = String::from_utf8(output(without_settings(&mut command)).stdout).unwrap();
+    assert!(text.contains("PATH=") && !text.contains("127.0.0.1:1") && !text.contains("=x"), "{text}");
 }

@@ -1,0 +1,132 @@
+//! Commands that end, and that see nothing of the shell's settings.
+
+use std::io::Read;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process_group};
+
+use crate::{PATIENCE, join, wait_until};
+
+/// Variables that change what a program or a client does: a proxy, a password, a profile.
+const SETTINGS: [&str; 19] = [
+    "RATEWRIGHT_CONFIG",
+    "RATEWRIGHT_PROFILE",
+    "RATEWRIGHT_ADMIN",
+    "RATEWRIGHT_TOKEN",
+    "RATEWRIGHT_CA",
+    "REDISCLI_AUTH",
+    "REDISCLI_HISTFILE",
+    "REDISCLI_RCFILE",
+    "CURL_HOME",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "ALL_PROXY",
+    "NO_PROXY",
+    "http_proxy",
+    "https_proxy",
+    "all_proxy",
+    "no_proxy",
+    "NODE_OPTIONS",
+    "PYTHONPATH",
+];
+
+/// Removes the variables of the shell that change what programs do.
+pub fn without_settings(command: &mut Command) -> &mut Command {
+    SETTINGS.iter().fold(command, |command, name| command.env_remove(name))
+}
+
+/// Runs a command to its end, with no input.
+///
+/// # Panics
+/// If it cannot be started, or takes longer than a minute. It is then killed with all that it started.
+#[track_caller]
+pub fn output(command: &mut Command) -> Output {
+    output_within(PATIENCE, command)
+}
+
+/// The same with another limit.
+///
+/// # Panics
+/// If it cannot be started, or takes longer.
+#[track_caller]
+pub fn output_within(limit: Duration, command: &mut Command) -> Output {
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+    let child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    output_of(child, limit)
+}
+
+/// The output of a process that was started with pipes.
+///
+/// # Panics
+/// If it takes longer. It is then killed, with its process group if it leads one.
+#[track_caller]
+pub fn output_of(mut child: Child, limit: Duration) -> Output {
+    drop(child.stdin.take());
+    let [stdout, stderr] = [Pipe::read(child.stdout.take()), Pipe::read(child.stderr.take())];
+    let start = Instant::now();
+    let mut status = None;
+    while status.is_none() && start.elapsed() < limit {
+        status = child.try_wait().expect("a child");
+        std::thread::sleep(Duration::from_micros(500));
+    }
+    let Some(status) = status else {
+        let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw).expect("a process id");
+        let _leads_none = kill_process_group(group, Signal::KILL);
+        let _gone_already = child.kill();
+        panic!("not over within {limit:?}; it printed {:?} {:?}", stdout.text(), stderr.text());
+    };
+    Output { status, stdout: stdout.all(), stderr: stderr.all() }
+}
+
+/// Waits until a process has ended.
+///
+/// # Panics
+/// If it has not within a minute.
+#[track_caller]
+pub fn wait(child: &mut Child) -> ExitStatus {
+    let mut status = None;
+    wait_until("the process ends", || {
+        status = child.try_wait().expect("a child");
+        status.is_some()
+    });
+    status.expect("the wait is over")
+}
+
+/// What comes out of a process, read in a thread of its own.
+struct Pipe {
+    bytes: Arc<Mutex<Vec<u8>>>,
+    reading: JoinHandle<()>,
+}
+
+impl Pipe {
+    fn read(from: Option<impl Read + Send + 'static>) -> Self {
+        let bytes = Arc::new(Mutex::new(Vec::new()));
+        let kept = Arc::clone(&bytes);
+        let reading = std::thread::spawn(move || {
+            let Some(mut from) = from else { return };
+            let mut buffer = vec![0; 65_536];
+            while let Ok(n) = from.read(&mut buffer) {
+                if n == 0 {
+                    break;
+                }
+                kept.lock().expect("no thread panics").extend_from_slice(&buffer[..n]);
+            }
+        });
+        Self { bytes, reading }
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.bytes.lock().expect("no thread panics")).into_owned()
+    }
+
+    /// Everything. A grandchild may hold the pipe open, but for no longer than a minute.
+    #[track_caller]
+    fn all(self) -> Vec<u8> {
+        join(self.reading, "the output ends");
+        std::mem::take(&mut *self.bytes.lock().expect("no thread panics"))
+    }
+}

@@ -1,0 +1,106 @@
+//! Waits that end. Each has one deadline for all of it: an endless stream of small pieces is cut off too.
+
+use std::net::TcpListener;
+use std::panic::resume_unwind;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Receiver;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crate::Stream;
+
+/// How long anything may take to come about.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Waits until something holds.
+///
+/// # Panics
+/// If it does not within a minute.
+#[track_caller]
+pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    let start = Instant::now();
+    let mut pause = Duration::from_micros(250);
+    while !holds() {
+        assert!(start.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(5));
+    }
+}
+
+/// The next message from another thread.
+///
+/// # Panics
+/// If there is none within a minute, or the other thread has ended.
+#[track_caller]
+pub fn receive<T>(channel: &Receiver<T>, what: &str) -> T {
+    match channel.recv_timeout(PATIENCE) {
+        Ok(message) => message,
+        Err(error) => panic!("not within {PATIENCE:?}: {what}: {error}"),
+    }
+}
+
+/// The next connection.
+///
+/// # Panics
+/// If there is none within a minute.
+#[track_caller]
+pub fn accept(listener: &TcpListener) -> Stream {
+    listener.set_nonblocking(true).expect("a listener");
+    let mut accepted = None;
+    wait_until("a connection arrives", || {
+        accepted = listener.accept().ok();
+        accepted.is_some()
+    });
+    listener.set_nonblocking(false).expect("a listener");
+    let (stream, _) = accepted.expect("the wait is over");
+    stream.set_nonblocking(false).expect("a connection");
+    Stream::from(stream)
+}
+
+/// What a thread returns.
+///
+/// # Panics
+/// If the thread does, or runs for a minute longer.
+#[track_caller]
+pub fn join<T>(thread: JoinHandle<T>, what: &str) -> T {
+    wait_until(what, || thread.is_finished());
+    thread.join().unwrap_or_else(|panic| resume_unwind(panic))
+}
+
+/// What a future returns.
+///
+/// # Panics
+/// If it takes longer than a minute, by tokio's clock: where that is paused, the minute passes as soon as nothing else can happen.
+pub async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
+    match tokio::time::timeout(PATIENCE, future).await {
+        Ok(output) => output,
+        Err(_) => panic!("not within {PATIENCE:?}: {what}"),
+    }
+}
+
+/// A load in the background. It ends when this is dropped, also by an assertion that fails beside it: create it inside the scope
+/// that joins its threads.
+#[derive(Debug, Default)]
+pub struct Load {
+    is_over: Arc<AtomicBool>,
+}
+
+impl Load {
+    /// Tells its threads whether to go on.
+    pub fn goes_on(&self) -> impl Fn() -> bool + Clone + Send + Sync + 'static {
+        let is_over = Arc::clone(&self.is_over);
+        move || !is_over.load(Ordering::SeqCst)
+    }
+
+    /// Ends it before its scope ends.
+    pub fn end(&self) {
+        self.is_over.store(true, Ordering::SeqCst);
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
