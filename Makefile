@@ -119,11 +119,11 @@ TARGET = $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
 
 deb: deps-deb ## the Debian package, in target/dist
 	cargo build --release --quiet --locked --package ratewright
-	./deploy/deb $(TARGET)/release/ratewright $(TARGET)/dist
+	./deploy/deb "$(TARGET)/release/ratewright" "$(TARGET)/dist"
 
 dist: ## a tarball with its SHA-256, in target/dist
 	cargo build --release --quiet --locked --package ratewright
-	./deploy/dist $(TARGET)/release/ratewright $(TARGET)/dist
+	./deploy/dist "$(TARGET)/release/ratewright" "$(TARGET)/dist"
 
 FUZZ_SECONDS ?= 60
 FUZZ_TARGETS = $(notdir $(wildcard fuzz/seeds/*))
@@ -156,7 +156,6 @@ deps: deps-deb ## what the tests need
 .PHONY: deps-deb
 deps-deb: # what the Debian package is made and tested with
 	@./.ci/install dpkg-shlibdeps:dpkg-dev strip:binutils systemd-analyze:systemd deb-systemd-helper:init-system-helpers
-	@./.ci/cargo-deb
 
 .PHONY: deps-bench
 deps-bench:

@@ -10,31 +10,33 @@ use tempfile::TempDir;
 
 use super::{BINARY, has, is_root, on_other_ports, output_of, root, run, text_of};
 use crate::process::Guarded;
-use ratewright_lab::skip;
 
 /// The package, made once for all tests.
 static PACKAGE: LazyLock<PathBuf> = LazyLock::new(|| {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("debian");
     let _ = std::fs::remove_dir_all(&folder);
-    run(Command::new(root().join("deploy/deb")).arg(BINARY).arg(&folder).arg("--fast"));
-    let made = std::fs::read_dir(&folder).unwrap().next().unwrap();
-    made.unwrap().path()
+    make(&mut Command::new(root().join("deploy/deb")), &folder)
 });
 
-fn has_cargo_deb() -> bool {
-    let is_there = root().join("target/cargo-deb/bin/cargo-deb").exists();
-    if !is_there {
-        skip("cargo-deb is not installed; make deps installs it");
-    }
-    is_there && has("dpkg-deb")
+/// Gives the package that `deploy/deb` makes in a folder, compressed little.
+fn make(script: &mut Command, folder: &Path) -> PathBuf {
+    let said = run(script.arg(BINARY).arg(folder).arg("-z1").env("SOURCE_DATE_EPOCH", "1700000000"));
+    PathBuf::from(said.trim_end())
+}
+
+fn has_tools() -> bool {
+    has("dpkg-deb") && has("dpkg-shlibdeps") && has("strip")
 }
 
 #[test]
 fn the_package_has_its_files_with_their_modes() {
-    if !has_cargo_deb() {
+    if !has_tools() {
         return;
     }
-    let listed = run(Command::new("dpkg-deb").arg("--contents").arg(&*PACKAGE));
+    let listed = run(Command::new("dpkg-deb").arg("--contents").arg(&*PACKAGE).env("TZ", "UTC"));
+    for line in listed.lines() {
+        assert!(line.contains(" root/root ") && line.contains(" 2023-11-14 22:13 "), "{line}");
+    }
     let mut files: Vec<_> = listed
         .lines()
         .filter(|line| !line.starts_with('d') && !line.contains("/man1/ratewright-"))
@@ -60,11 +62,54 @@ fn the_package_has_its_files_with_their_modes() {
     .assert_eq(&files.concat());
     assert!(listed.contains("./usr/share/man/man1/ratewright-health.1.gz"), "{listed}");
     let conffiles = run(Command::new("dpkg-deb").args(["--info"]).arg(&*PACKAGE).arg("conffiles"));
-    let mut conffiles: Vec<_> = conffiles.lines().collect();
-    conffiles.sort_unstable();
-    assert_eq!(conffiles, ["/etc/default/ratewright", "/etc/ratewright/ratewright.yaml"]);
-    let depends = run(Command::new("dpkg-deb").arg("--field").arg(&*PACKAGE).arg("Depends"));
-    assert!(depends.contains("libc6 (>= ") && depends.contains("systemd-sysusers"), "{depends}");
+    assert_eq!(conffiles, "/etc/default/ratewright\n/etc/ratewright/ratewright.yaml\n");
+}
+
+#[test]
+fn the_package_says_what_it_is_and_needs() {
+    if !has_tools() {
+        return;
+    }
+    let field = |name: &str| run(Command::new("dpkg-deb").arg("--field").arg(&*PACKAGE).arg(name));
+    let depends = field("Depends");
+    assert!(depends.starts_with("libc6 (>= ") && depends.contains(", systemd | "), "{depends}");
+    let size: u64 = field("Installed-Size").trim().parse().unwrap();
+    assert!(size > 10_000, "{size} KiB");
+    let architecture = field("Architecture");
+    let varying = ["Architecture: ", "Depends: ", "Installed-Size: "];
+    let all = run(Command::new("dpkg-deb").arg("--field").arg(&*PACKAGE));
+    let fields: Vec<_> =
+        all.split_inclusive('\n').filter(|line| !varying.iter().any(|name| line.starts_with(name))).collect();
+    expect![[r#"
+        Package: ratewright
+        Version: 0.1.0-1
+        Maintainer: Ratewright maintainers <maintainers@ratewright.invalid>
+        Suggests: redis-server
+        Section: net
+        Priority: optional
+        Description: Exact rate limiting for HTTP APIs
+         A reverse proxy that limits requests by client, a decision service for programs
+         and proxies of your own, and Envoy's rate limit service. Limits are in memory, or
+         in Redis for several instances.
+    "#]]
+    .assert_eq(&fields.concat());
+    let file = format!("ratewright_{}_{}.deb", field("Version").trim(), architecture.trim());
+    assert_eq!(PACKAGE.file_name().unwrap(), &*file);
+    let on_page = file.replace(architecture.trim(), "amd64");
+    assert!(text_of("docs/operations/install.md").contains(&on_page), "{on_page} is not on the page");
+}
+
+/// Neither the folders, which may have spaces in their names, nor who may read new files make a difference.
+#[test]
+fn the_same_binary_makes_the_same_package() {
+    if !has_tools() {
+        return;
+    }
+    let folder = tempfile::Builder::new().prefix("with spaces ").tempdir().unwrap();
+    let mut script = Command::new("sh");
+    script.args(["-c", "umask 077; exec \"$0\" \"$@\""]).arg(root().join("deploy/deb"));
+    let other = make(script.env("TMPDIR", folder.path()), &folder.path().join("made here"));
+    assert!(std::fs::read(&*PACKAGE).unwrap() == std::fs::read(other).unwrap(), "the packages differ");
 }
 
 /// The comments of the configuration say what to remove; what is left then is valid.
@@ -90,7 +135,7 @@ fn the_configuration_is_valid_with_all_its_examples() {
 /// Every path in the page's table of files is in the package, but for the one that systemd makes.
 #[test]
 fn the_page_on_installation_names_files_of_the_package() {
-    if !has_cargo_deb() {
+    if !has_tools() {
         return;
     }
     let listed = run(Command::new("dpkg-deb").arg("--contents").arg(&*PACKAGE));
@@ -123,7 +168,7 @@ fn files_in(folder: &Path) -> Vec<String> {
 
 #[test]
 fn the_package_installs_runs_and_is_purged() {
-    if !has_cargo_deb() || !is_root() || !has("systemd-sysusers") || !has("deb-systemd-helper") {
+    if !has_tools() || !is_root() || !has("systemd-sysusers") || !has("deb-systemd-helper") {
         return;
     }
     let folder = TempDir::new().unwrap();
@@ -132,6 +177,7 @@ fn the_package_installs_runs_and_is_purged() {
     std::fs::create_dir_all(path("var/lib/dpkg/updates")).unwrap();
     std::fs::write(path("var/lib/dpkg/status"), "").unwrap();
     dpkg(folder.path(), &["--install", PACKAGE.to_str().unwrap()]);
+    assert_eq!(dpkg(folder.path(), &["--verify", "ratewright"]), "", "a file has another checksum");
 
     let users = std::fs::read_to_string(path("etc/passwd")).unwrap();
     assert!(

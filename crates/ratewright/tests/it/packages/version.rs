@@ -1,4 +1,5 @@
-//! The commit that a build reports: `build.rs`, compiled alone and run in several folders.
+//! The commit that a build reports: `build.rs`, compiled alone and run in several folders. The date that packages
+//! carry: `deploy/commit-date`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -6,7 +7,7 @@ use std::sync::LazyLock;
 
 use tempfile::TempDir;
 
-use super::run;
+use super::{root, run};
 
 static BUILD_SCRIPT: LazyLock<PathBuf> = LazyLock::new(|| {
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("build-script");
@@ -93,4 +94,26 @@ fn debug_builds_do_not_ask_git() {
     let folder = repository();
     let (commit, watched) = built_in(folder.path(), &[("PROFILE", "debug")]);
     assert_eq!((commit.as_str(), watched.len()), ("unknown", 1));
+}
+
+#[test]
+fn packages_have_the_date_of_the_commit_or_of_the_changelog() {
+    let folder = repository();
+    let deploy = folder.path().join("deploy");
+    std::fs::create_dir_all(deploy.join("debian")).unwrap();
+    std::fs::copy(root().join("deploy/commit-date"), deploy.join("commit-date")).unwrap();
+    let entries = ["Tue, 14 Nov 2023 23:13:20 +0100", "Mon, 13 Nov 2023 00:00:00 +0000"].map(|date| {
+        format!("a (1-1) unstable; urgency=medium\n\n  * It -- changed.\n\n -- A <a@example.com>  {date}\n")
+    });
+    std::fs::write(deploy.join("debian/changelog"), entries.join("\n")).unwrap();
+    let date = |epoch: Option<&str>| {
+        let mut script = Command::new("bash");
+        script.arg(deploy.join("commit-date")).env_remove("SOURCE_DATE_EPOCH");
+        run(script.envs(epoch.map(|epoch| ("SOURCE_DATE_EPOCH", epoch)))).trim().to_owned()
+    };
+    assert_eq!(date(None), "1700000000", "these files are not of the repository around them");
+    assert_eq!(date(Some("1")), "1");
+    git(folder.path(), &["add", "deploy"]);
+    git(folder.path(), &["commit", "--quiet", "-m", "second"]);
+    assert_eq!(date(None), git(folder.path(), &["log", "-1", "--format=%ct"]));
 }
