@@ -31,7 +31,7 @@ pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
 /// The next message from another thread.
 ///
 /// # Panics
-/// If there is none within a minute, or the other thread has ended.
+/// If no message comes within a minute, or the other thread has ended.
 #[track_caller]
 pub fn receive<T>(channel: &Receiver<T>, what: &str) -> T {
     match channel.recv_timeout(PATIENCE) {
@@ -43,7 +43,7 @@ pub fn receive<T>(channel: &Receiver<T>, what: &str) -> T {
 /// The next connection.
 ///
 /// # Panics
-/// If there is none within a minute.
+/// If no client connects within a minute.
 #[track_caller]
 pub fn accept(listener: &TcpListener) -> Stream {
     listener.set_nonblocking(true).expect("a listener");

@@ -62,10 +62,14 @@ impl Stream {
     fn left(&self) -> Result<Duration> {
         let left = self.deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            return Err(Error::new(ErrorKind::TimedOut, "the connection's deadline is over"));
+            return Err(is_over());
         }
         Ok(left)
     }
+}
+
+fn is_over() -> Error {
+    Error::new(ErrorKind::TimedOut, "the connection's deadline is over")
 }
 
 impl From<TcpStream> for Stream {
@@ -85,10 +89,10 @@ impl Deref for Stream {
 impl Read for Stream {
     fn read(&mut self, buffer: &mut [u8]) -> Result<usize> {
         self.stream.set_read_timeout(Some(self.left()?))?;
-        self.stream.read(buffer).map_err(|error| match error.kind() {
-            ErrorKind::WouldBlock => Error::new(ErrorKind::TimedOut, "the connection's deadline is over"),
-            _ => error,
-        })
+        match self.stream.read(buffer) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Err(is_over()),
+            result => result,
+        }
     }
 }
 

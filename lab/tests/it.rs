@@ -158,7 +158,11 @@ fn a_failed_assertion_ends_the_load_beside_it() {
 #[test]
 fn programs_see_no_settings_of_the_shell() {
     let mut command = Command::new("env");
-    command.envs([("HTTP_PROXY", "http://127.0.0.1:1"), ("REDISCLI_AUTH", "x"), ("RATEWRIGHT_PROFILE", "x")]);
+    command.envs([
+        ("HTTP_PROXY", "on-purpose"),
+        ("REDISCLI_AUTH", "on-purpose"),
+        ("RATEWRIGHT_PROFILE", "on-purpose"),
+    ]);
     let text = String::from_utf8(output(without_settings(&mut command)).stdout).unwrap();
-    assert!(text.contains("PATH=") && !text.contains("127.0.0.1:1") && !text.contains("=x"), "{text}");
+    assert!(text.contains("PATH=") && !text.contains("on-purpose"), "{text}");
 }
