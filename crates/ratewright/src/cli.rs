@@ -1,6 +1,5 @@
 //! The command line.
 
-mod conversion;
 mod examples;
 mod simulation;
 
@@ -13,7 +12,6 @@ use http::Uri;
 use crate::admin_client::AdminKey;
 use crate::config::Source;
 use crate::fetch;
-pub(crate) use conversion::{ConvertArgs, ConvertCommand, SpringArgs};
 use examples::{
     CHECK_EXAMPLES, COMPLETIONS_EXAMPLES, DIFF_EXAMPLES, EXAMPLES, EXPLAIN_EXAMPLES, HEALTH_EXAMPLES,
     INSPECT_EXAMPLES, KEY_EXAMPLES, MAN_EXAMPLES, RELOAD_EXAMPLES, RESET_EXAMPLES, SCHEMA_EXAMPLES,
@@ -87,12 +85,6 @@ pub(crate) enum Command {
     /// another section `exempt` changes that.
     #[command(after_help = SUGGEST_EXAMPLES)]
     Suggest(SuggestArgs),
-
-    /// Convert the configuration of another rate limiter into a policy file
-    ///
-    /// The policy file goes to standard output. Settings without an equivalent are named on standard error, with their line, and
-    /// repeated as comments in the policy file. It starts and sends nothing.
-    Convert(ConvertArgs),
 
     /// Show a key's usage in a running instance, or all buckets of a client address
     ///

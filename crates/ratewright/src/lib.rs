@@ -8,7 +8,6 @@
 //! - `sockets`: where listening sockets come from. `upgrade`: hands them to a new process. `systemd`: notifies systemd.
 //! - `check`, `diff`, `deployment`, `explain`: the commands that read policy files. `deployment` also reads
 //!   Kubernetes manifests.
-//! - `convert`: turns the configuration of other rate limiters into a policy file.
 //! - `simulate`, `suggest`: the commands that read access logs. `input_logs`: opens the logs, shows progress.
 //! - `admin_client`: the commands that ask a running instance. `fetch`: one HTTP request. `text_table`: columns on a terminal.
 //! - `yaml_node`: YAML files of other programs. `man_pages`: man pages and shell completions.
@@ -19,7 +18,6 @@ mod admin_client;
 mod check;
 mod cli;
 mod config;
-mod convert;
 mod deployment;
 mod diff;
 mod envoy;
@@ -76,7 +74,6 @@ pub fn main() -> ExitCode {
         Some(cli::Command::Explain(args)) => explain::explain(&args),
         Some(cli::Command::Simulate(args)) => simulate::simulate(&args),
         Some(cli::Command::Suggest(args)) => suggest::suggest(&args),
-        Some(cli::Command::Convert(args)) => convert::convert(&args),
         Some(cli::Command::Inspect(args)) => admin_client::inspect(&args),
         Some(cli::Command::Reset(args)) => admin_client::reset(&args),
         Some(cli::Command::Reload(args)) => admin_client::reload(&args),

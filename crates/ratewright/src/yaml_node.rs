@@ -1,5 +1,5 @@
-//! A YAML file of another program as a tree of values with positions. Accepts any name: Kubernetes and Spring have more settings than
-//! this program knows.
+//! A YAML file of another program as a tree of values with positions. Accepts any name: Kubernetes has more settings than this
+//! program knows.
 //!
 //! All sizes are bounded: documents, and the nodes that YAML aliases expand to.
 
