@@ -127,7 +127,12 @@ impl ConfigError {
     }
 
     /// A problem at a position. Without a position it belongs to the first file.
-    pub fn at(files: &[SourceFile], position: Option<Position>, problem: String, is_secret: bool) -> Self {
+    pub(crate) fn at(
+        files: &[SourceFile],
+        position: Option<Position>,
+        problem: String,
+        is_secret: bool,
+    ) -> Self {
         let file = files.get(position.map_or(0, |position| position.file));
         let line = |position: &Position| {
             if is_secret {

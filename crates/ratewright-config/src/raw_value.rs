@@ -93,7 +93,7 @@ thread_local! {
 }
 
 /// Sets the file of all positions that `read` creates.
-pub fn in_file<T>(file: usize, read: impl FnOnce() -> T) -> T {
+pub(crate) fn in_file<T>(file: usize, read: impl FnOnce() -> T) -> T {
     let before = FILE.replace(file);
     let read = read();
     FILE.set(before);
@@ -102,7 +102,7 @@ pub fn in_file<T>(file: usize, read: impl FnOnce() -> T) -> T {
 
 impl Position {
     /// A position in the file that is being read.
-    pub fn of(location: Location) -> Option<Self> {
+    pub(crate) fn of(location: Location) -> Option<Self> {
         let (line, column) = (location.line(), location.column());
         let file = FILE.get();
         (location != Location::UNKNOWN).then_some(Self { file, line, column })

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use serde_saphyr::{Error, MessageFormatter, UserMessageFormatter};
 
 /// Describes an error without its position, which is printed before it.
-pub fn describe(error: &Error) -> String {
+pub(crate) fn describe(error: &Error) -> String {
     let mut error = error;
     while let Error::AliasError { error: inner, .. } | Error::WithSnippet { error: inner, .. } = error {
         error = inner;

@@ -1,19 +1,16 @@
 //! The command line.
 
-mod conversion;
 mod examples;
 mod simulation;
 
 use std::path::PathBuf;
 
-use clap::error::ErrorKind;
-use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use http::Uri;
 
 use crate::admin_client::AdminKey;
 use crate::config::Source;
 use crate::fetch;
-pub(crate) use conversion::{ConvertArgs, ConvertCommand, SpringArgs};
 use examples::{
     CHECK_EXAMPLES, COMPLETIONS_EXAMPLES, DIFF_EXAMPLES, EXAMPLES, EXPLAIN_EXAMPLES, HEALTH_EXAMPLES,
     INSPECT_EXAMPLES, KEY_EXAMPLES, MAN_EXAMPLES, RELOAD_EXAMPLES, RESET_EXAMPLES, SCHEMA_EXAMPLES,
@@ -49,10 +46,6 @@ pub(crate) enum Command {
     ///
     /// It starts and sends nothing. Variables come from the environment, as for `serve`. It also checks the files that a policy file
     /// names: certificates, keys, and rules for Envoy. Rules for Envoy can also be checked by themselves.
-    ///
-    /// With --deployment, it checks Kubernetes manifests: the policy file in the ConfigMap, and whether probes, ports, grace period,
-    /// replicas and disruption budgets fit it. --expect names a file with values that the manifests must have:
-    /// `scaling: {ratewright: {cpu: 70, sustained: 2min, replicas: 2..10, scale_up_at: 75}}` and `policies: {per-ip: 100/min}`.
     #[command(after_help = CHECK_EXAMPLES)]
     Check(CheckArgs),
 
@@ -87,12 +80,6 @@ pub(crate) enum Command {
     /// another section `exempt` changes that.
     #[command(after_help = SUGGEST_EXAMPLES)]
     Suggest(SuggestArgs),
-
-    /// Convert the configuration of another rate limiter into a policy file
-    ///
-    /// The policy file goes to standard output. Settings without an equivalent are named on standard error, with their line, and
-    /// repeated as comments in the policy file. It starts and sends nothing.
-    Convert(ConvertArgs),
 
     /// Show a key's usage in a running instance, or all buckets of a client address
     ///
@@ -223,14 +210,6 @@ pub(crate) struct CheckArgs {
     /// Merge the profile's file over each: ratewright.NAME.yaml over ratewright.yaml
     #[arg(long, value_name = "NAME", env = "RATEWRIGHT_PROFILE")]
     pub(crate) profile: Option<String>,
-
-    /// Compare Kubernetes manifests with the policy file that they deploy: a folder of rendered manifests, a file, or `-` for standard input
-    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["files", "config"])]
-    pub(crate) deployment: Option<PathBuf>,
-
-    /// With --deployment: a YAML file of values that the manifests must have
-    #[arg(long, value_name = "FILE", requires = "deployment", conflicts_with_all = ["files", "config"])]
-    pub(crate) expect: Option<PathBuf>,
 }
 
 #[derive(Args, Debug)]
@@ -422,30 +401,6 @@ impl ServeArgs {
     }
 }
 
-/// The arguments of `serve` that a process with this command line would have. Ignores the environment of this process.
-pub(crate) fn served_by(args: &[String]) -> Result<ServeArgs, String> {
-    fn without_environment(command: clap::Command) -> clap::Command {
-        let command = command.mut_args(|arg| arg.env(clap::builder::Resettable::Reset));
-        command.mut_subcommands(without_environment)
-    }
-    let args = std::iter::once("ratewright").chain(args.iter().map(String::as_str));
-    let parsed = without_environment(Cli::command()).try_get_matches_from(args);
-    let parsed = parsed.and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, matches)));
-    let (cli, matches) = parsed.map_err(|error| {
-        if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
-            return "they only print help or the version; use serve".to_owned();
-        }
-        let text = error.to_string();
-        text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned()
-    })?;
-    let Some(command) = cli.command else { return Ok(cli.source.into()) };
-    if let Command::Serve(args) = command {
-        return Ok(args);
-    }
-    let name = matches.subcommand_name().unwrap_or_default();
-    Err(format!("they run the command {name}, which does not serve; use serve"))
-}
-
 impl From<SourceArgs> for ServeArgs {
     fn from(source: SourceArgs) -> Self {
         Self { file: None, source }
@@ -467,7 +422,7 @@ fn url(text: &str) -> Result<Uri, &'static str> {
 impl CheckArgs {
     /// The policy files to check, in order.
     pub(crate) fn sources(self) -> Vec<Source> {
-        let Self { mut files, config, profile, .. } = self;
+        let Self { mut files, config, profile } = self;
         files.extend(config);
         if files.is_empty() {
             files.extend(of_environment());

@@ -53,13 +53,12 @@ pub(crate) use envoy::{EnvoyConfig, of_text as envoy_of_text};
 pub(crate) use explain::{Explainer, PolicyWords, exemptions, explain, explain_envoy};
 use listen::EnabledListeners;
 pub(crate) use listen::{ListenConfig, ListenerConfig};
-pub(crate) use ratewright_config::program_api::raw_value::{Position, in_file};
 pub(crate) use ratewright_config::program_api::schema::{SCHEMA, reference};
 pub(crate) use ratewright_config::program_api::values::{LogDenials, LogFormat};
-pub(crate) use ratewright_config::program_api::yaml_errors::{closest, describe as describe_yaml_error};
+pub(crate) use ratewright_config::program_api::yaml_errors::closest;
 pub(crate) use ratewright_config::{ConfigError, Environment, SourceFile};
 use referenced_files::ReferencedFiles;
-pub(crate) use source::{Source, beside as profile_beside};
+pub(crate) use source::Source;
 pub(crate) use store::{RedisConfig, StoreConfig};
 
 /// What the program runs with.
@@ -207,11 +206,6 @@ pub(crate) struct Fingerprint {
 }
 
 impl Config {
-    /// The names that the file sets in a section, such as `listen` and `tls`.
-    pub(crate) fn settings_in(&self, section: &[&str]) -> std::collections::BTreeSet<&str> {
-        self.outline.names(section)
-    }
-
     /// The configuration of these files, or the defaults without any.
     pub(crate) fn read(source: &Source, environment: Environment<'_>) -> Result<Self, Vec<ConfigError>> {
         Self::of(&mut Fingerprint::default().again(source)?, environment)

@@ -6,12 +6,10 @@
 //! - `gateway`, `envoy`: the program's handles on the gateway and on Envoy's rate limit service. `store`: memory or Redis.
 //! - `metrics`, `access_log`, `log`, `traces`: what an operator sees. `jwks`: fetches keys for tokens.
 //! - `sockets`: where listening sockets come from. `upgrade`: hands them to a new process. `systemd`: notifies systemd.
-//! - `check`, `diff`, `deployment`, `explain`: the commands that read policy files. `deployment` also reads
-//!   Kubernetes manifests.
-//! - `convert`: turns the configuration of other rate limiters into a policy file.
+//! - `check`, `diff`, `explain`: the commands that read policy files.
 //! - `simulate`, `suggest`: the commands that read access logs. `input_logs`: opens the logs, shows progress.
 //! - `admin_client`: the commands that ask a running instance. `fetch`: one HTTP request. `text_table`: columns on a terminal.
-//! - `yaml_node`: YAML files of other programs. `man_pages`: man pages and shell completions.
+//! - `man_pages`: man pages and shell completions.
 #![expect(clippy::print_stderr, reason = "the program talks to a terminal")]
 
 mod access_log;
@@ -19,8 +17,6 @@ mod admin_client;
 mod check;
 mod cli;
 mod config;
-mod convert;
-mod deployment;
 mod diff;
 mod envoy;
 mod explain;
@@ -44,7 +40,6 @@ mod traces;
 mod upgrade;
 mod variable_typos;
 mod what_if;
-mod yaml_node;
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -56,7 +51,6 @@ use clap::Parser;
 
 use check::Checked;
 use config::{Config, ConfigError};
-use deployment::DeploymentReport;
 use sockets::Sockets;
 use upgrade::TakeOver;
 
@@ -76,7 +70,6 @@ pub fn main() -> ExitCode {
         Some(cli::Command::Explain(args)) => explain::explain(&args),
         Some(cli::Command::Simulate(args)) => simulate::simulate(&args),
         Some(cli::Command::Suggest(args)) => suggest::suggest(&args),
-        Some(cli::Command::Convert(args)) => convert::convert(&args),
         Some(cli::Command::Inspect(args)) => admin_client::inspect(&args),
         Some(cli::Command::Reset(args)) => admin_client::reset(&args),
         Some(cli::Command::Reload(args)) => admin_client::reload(&args),
@@ -156,9 +149,6 @@ fn fail(error: &anyhow::Error) -> ExitCode {
 }
 
 fn check(args: cli::CheckArgs) -> ExitCode {
-    if let Some(folder) = &args.deployment {
-        return check_deployment(folder, args.expect.as_deref());
-    }
     let mut exit = ExitCode::SUCCESS;
     for source in args.sources() {
         match check::check(&source, &environment) {
@@ -175,13 +165,6 @@ fn check(args: cli::CheckArgs) -> ExitCode {
         }
     }
     exit
-}
-
-fn check_deployment(folder: &Path, expect: Option<&Path>) -> ExitCode {
-    let DeploymentReport { words, warnings, errors } = deployment::check(folder, expect, &environment);
-    print(&words);
-    warnings.iter().for_each(|warning| eprintln!("warning: {warning:#}"));
-    if errors.is_empty() { ExitCode::SUCCESS } else { report_errors(&errors) }
 }
 
 fn schema(args: &cli::SchemaArgs) -> ExitCode {

@@ -16,14 +16,12 @@ Examples:
 pub(super) const CHECK_EXAMPLES: &str = "\
 Exit status:
   0  all files are valid; each policy is described on standard output
-  2  an option or a file is invalid, or the manifests do not fit the policy file; every error is on standard error, with its position
+  2  an option or a file is invalid; every error is on standard error, with its position
 
 Examples:
   ratewright check ratewright.yaml
   ratewright check ratewright.yaml --profile production
-  ratewright check /etc/ratewright && systemctl reload ratewright
-  ratewright check --deployment manifests/ --expect expect.yaml
-  kubectl kustomize overlays/production | ratewright check --deployment - --expect expect.yaml";
+  ratewright check /etc/ratewright && systemctl reload ratewright";
 
 pub(super) const DIFF_EXAMPLES: &str = "\
 Exit status:

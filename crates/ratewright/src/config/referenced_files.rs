@@ -88,7 +88,7 @@ impl FileReader for ReferencedFiles {
     }
 
     fn unavailable(&self) -> Option<&'static str> {
-        self.are_elsewhere.then_some("the file exists only in the container")
+        self.are_elsewhere.then_some("a simulation does not read it")
     }
 }
 

@@ -82,7 +82,7 @@ fn over(path: &Path, profile: &str) -> PathBuf {
 }
 
 /// The file of a profile over a file.
-pub(crate) fn beside(path: &Path, profile: &str) -> PathBuf {
+fn beside(path: &Path, profile: &str) -> PathBuf {
     let stem = path.file_stem().unwrap_or_default().to_string_lossy();
     let extension = path.extension().map_or("yaml".into(), |extension| extension.to_string_lossy());
     path.with_file_name(format!("{stem}.{profile}.{extension}"))

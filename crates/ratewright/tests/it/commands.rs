@@ -155,8 +155,6 @@ fn help_has_exit_codes_and_examples() {
 
             It starts and sends nothing. Variables come from the environment, as for `serve`. It also checks the files that a policy file names: certificates, keys, and rules for Envoy. Rules for Envoy can also be checked by themselves.
 
-            With --deployment, it checks Kubernetes manifests: the policy file in the ConfigMap, and whether probes, ports, grace period, replicas and disruption budgets fit it. --expect names a file with values that the manifests must have: `scaling: {ratewright: {cpu: 70, sustained: 2min, replicas: 2..10, scale_up_at: 75}}` and `policies: {per-ip: 100/min}`.
-
             Usage: ratewright check [OPTIONS] [FILE]...
 
             Arguments:
@@ -172,25 +170,17 @@ fn help_has_exit_codes_and_examples() {
 
                       [env: RATEWRIGHT_PROFILE=]
 
-                  --deployment <FOLDER>
-                      Compare Kubernetes manifests with the policy file that they deploy: a folder of rendered manifests, a file, or `-` for standard input
-
-                  --expect <FILE>
-                      With --deployment: a YAML file of values that the manifests must have
-
               -h, --help
                       Print help (see a summary with '-h')
 
             Exit status:
               0  all files are valid; each policy is described on standard output
-              2  an option or a file is invalid, or the manifests do not fit the policy file; every error is on standard error, with its position
+              2  an option or a file is invalid; every error is on standard error, with its position
 
             Examples:
               ratewright check ratewright.yaml
               ratewright check ratewright.yaml --profile production
               ratewright check /etc/ratewright && systemctl reload ratewright
-              ratewright check --deployment manifests/ --expect expect.yaml
-              kubectl kustomize overlays/production | ratewright check --deployment - --expect expect.yaml
             exit 0"#]],
     );
     check(

@@ -1,10 +1,10 @@
 //! The manifests in `deploy/kubernetes`: rendered by kubectl, validated with the schemas of several versions of
-//! Kubernetes, checked by `ratewright check --deployment`, and run as in a pod. Tests need no cluster.
+//! Kubernetes, compared with their policy file and the figures of requirement E2, and run as in a pod. Tests need no cluster.
 
-mod check;
-mod inputs;
 mod manifests;
 mod pod;
+mod policy_file;
+mod scaling;
 
 use std::process::Command;
 

@@ -7,7 +7,6 @@ mod attack;
 mod authorize;
 mod client_loops;
 mod commands;
-mod convert;
 mod cost_by_path;
 mod curl;
 mod decide;

@@ -440,12 +440,10 @@ const PARSER_MARKERS: [&str; 10] = [
 ];
 
 /// Files that look like parsers of input from outside and need no fuzz target, with the reason.
-const NOT_FUZZED: [(&str, &str); 15] = [
+const NOT_FUZZED: [(&str, &str); 13] = [
     ("program/admin_client", "parses the operator's command line"),
     ("server/admin", "parses operators' parameters, with the functions of server/rest"),
     ("program/access_log", "writes"),
-    ("program/deployment", "parses the operator's manifests; `deployment/tests.rs` feeds it changed ones"),
-    ("program/convert", "parses the operator's Spring file; `convert/spring/tests.rs` feeds it changed ones"),
     ("program/upgrade", "reads a line of a process of the same user"),
     ("server/response", "writes"),
     ("listen/parse_errors", "recognises what hyper writes"),

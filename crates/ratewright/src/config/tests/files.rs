@@ -185,3 +185,20 @@ fn a_broken_profile_that_nobody_asks_for_is_not_read() {
     assert!(read(Some("dev")).unwrap_err().contains("t.dev.yaml:1:6: "));
     assert!(read(Some("none")).unwrap_err().contains("t.none.yaml: profile none: cannot read the file"));
 }
+
+/// A simulation may run on another machine than the instance, without its certificates and keys.
+#[test]
+fn a_simulation_does_not_read_the_files_that_a_policy_file_names() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("t.yaml");
+    let text = "store: {redis: {url: 'rediss://r:6379', tls: {ca: /t/ca}}}\nclients: {user: {jwt: {public_key: /t/jwt}}}\nenvoy: {files: [/t/rules]}\nroutes: [{id: a, match: {path: /**}, upstream: {servers: ['https://u'], tls: {ca: /t/up}}}]\npolicies: [{name: per-user, by: user, quota: {rate: 1/s}}]\nlisten: {admin: '127.0.0.1:8082', tls: {cert: /t/cert, key: /t/key, client_ca: /t/clients}}\n";
+    std::fs::write(&path, text).unwrap();
+    let source = Source { path: Some(path), profile: None };
+    let config = Config::read_alone(&source, &|_| None).unwrap_or_else(|errors| panic!("{errors:?}"));
+    let warnings: Vec<_> = config.warnings.iter().map(ToString::to_string).collect();
+    for name in ["/t/ca", "/t/jwt", "/t/rules", "/t/up", "/t/clients"] {
+        let reported = format!("{name} is not checked: a simulation does not read it");
+        assert!(warnings.iter().any(|warning| warning.contains(&reported)), "{name}: {warnings:?}");
+    }
+    assert_eq!(warnings.len(), 5, "{warnings:?}");
+}

@@ -24,7 +24,7 @@ use super::replayed::{ELSEWHERE, is_replayed};
 use crate::packages::{root, text_of};
 
 /// Blocks with a test of their own: the page, how the block begins after its backticks, and the test.
-const SPECIAL: [(&str, &str, &str); 24] = [
+const SPECIAL: [(&str, &str, &str); 23] = [
     ("clients/typescript/README.md", "js", "the code on the pages passes the type checker"),
     ("clients/typescript/README.md", "ts", "the code on the pages passes the type checker"),
     ("docs/guides/clients.md", "ts", "the code on the pages passes the type checker"),
@@ -51,11 +51,6 @@ const SPECIAL: [(&str, &str, &str); 24] = [
         "docs/operations/production.md",
         "yaml # prometheus.yml",
         "d7_e2_e4_e6_the_page_on_operations_shows_what_an_operator_sees",
-    ),
-    (
-        "docs/guides/kubernetes.md",
-        "yaml scaling:",
-        "the_page_on_kubernetes_shows_the_expectations_of_our_manifests",
     ),
 ];
 
