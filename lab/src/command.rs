@@ -11,13 +11,12 @@ use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::{PATIENCE, join, wait_until};
 
-/// Variables that change what a program or a client does: a proxy, a password, a profile.
-const SETTINGS: [&str; 19] = [
-    "RATEWRIGHT_CONFIG",
-    "RATEWRIGHT_PROFILE",
-    "RATEWRIGHT_ADMIN",
-    "RATEWRIGHT_TOKEN",
-    "RATEWRIGHT_CA",
+/// Variables that change what a program or a client does: a password, a proxy, a socket of systemd.
+const SETTINGS: [&str; 18] = [
+    "LISTEN_FDS",
+    "LISTEN_PID",
+    "LISTEN_FDNAMES",
+    "NOTIFY_SOCKET",
     "REDISCLI_AUTH",
     "REDISCLI_HISTFILE",
     "REDISCLI_RCFILE",
@@ -34,9 +33,19 @@ const SETTINGS: [&str; 19] = [
     "PYTHONPATH",
 ];
 
-/// Removes the variables of the shell that change what programs do.
+/// What the names of more of them begin with.
+const PREFIXES: [&str; 2] = ["RATEWRIGHT_", "OTEL_"];
+
+/// Removes the variables of the shell that change what programs do. Call it before variables are set for the command.
 pub fn without_settings(command: &mut Command) -> &mut Command {
-    SETTINGS.iter().fold(command, |command, name| command.env_remove(name))
+    for (name, _) in std::env::vars_os() {
+        let is_setting =
+            |name: &str| SETTINGS.contains(&name) || PREFIXES.iter().any(|p| name.starts_with(p));
+        if name.to_str().is_some_and(is_setting) {
+            command.env_remove(name);
+        }
+    }
+    command
 }
 
 /// Runs a command to its end, with no input.
@@ -94,6 +103,15 @@ pub fn wait(child: &mut Child) -> ExitStatus {
         status.is_some()
     });
     status.expect("the wait is over")
+}
+
+/// Kills a process, and waits until it is gone, but for no longer than a minute: for a `Drop`, which must not panic.
+pub fn end(child: &mut Child) {
+    let _gone_already = child.kill();
+    let start = Instant::now();
+    while child.try_wait().is_ok_and(|status| status.is_none()) && start.elapsed() < PATIENCE {
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 /// What comes out of a process, read in a thread of its own.

@@ -270,6 +270,7 @@ mod tests {
     use expect_test::{Expect, expect};
     use http::{Method, StatusCode};
     use ratewright_core::{Micros, Timestamp};
+    use ratewright_lab::join;
     use std::sync::mpsc;
 
     #[test]
@@ -372,7 +373,7 @@ mod tests {
             lines.record(&entry(&format!("/{n}"), b""));
         }
         writing.finish(LIMIT).await;
-        let text = reading.join().unwrap();
+        let text = join(reading, "the log is closed");
         assert_eq!((text.lines().count(), lines.n_dropped()), (5_000, 0));
         assert!(text.ends_with('\n') && text.contains("\"/4999\""));
     }
@@ -390,7 +391,7 @@ mod tests {
         assert!(n_dropped > 1_000, "{n_dropped}");
         writing.finish(Duration::from_millis(1)).await;
         let reading = std::thread::spawn(move || from.iter().collect::<String>());
-        let text = reading.join().unwrap();
+        let text = join(reading, "the log is closed");
         assert_eq!(text.lines().count() as u64 + n_dropped, 5_000, "whole lines");
     }
 

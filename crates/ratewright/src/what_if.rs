@@ -190,3 +190,19 @@ fn may_be_digest(name: &AttributeName<String>) -> bool {
         | AttributeName::Key => false,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Source;
+
+    /// In process: a program without a policy file would listen on the default ports.
+    #[test]
+    fn without_a_policy_file_the_page_shows_an_empty_list() {
+        let Ok(config) = Config::read(&Source::default(), &|_| None) else {
+            panic!("the defaults are valid")
+        };
+        let shown = policy_file(config.fingerprint.files());
+        assert_eq!((shown.text.as_deref(), shown.reason), (Some("policies: []\n"), None));
+    }
+}

@@ -9,6 +9,7 @@ use jsonwebtoken::jwk::Jwk;
 use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, encode};
 use ratewright_core::Timestamp;
 use ratewright_http::jwt::{KeySet, TokenError, TokenRules};
+use ratewright_lab::within;
 use serde_json::json;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -29,7 +30,7 @@ async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(30), wait).await.unwrap_or_else(|_| panic!("never: {what}"));
+    within(what, wait).await;
 }
 
 /// An issuer, which signs tokens.

@@ -3,15 +3,15 @@
 mod client_buckets;
 mod in_flight;
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, read_to_string};
 use std::process::Output;
 
 use expect_test::{Expect, expect};
-use ratewright_lab::{Redis, free_port, write_certificates};
+use ratewright_lab::{Printed, Redis, free_port, output, wait, write_certificates};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::process::{Guarded, Ratewright, command, on_free_ports, own_address, run};
+use crate::process::{Guarded, Ratewright, command, listen, own_address, run};
 
 const POLICIES: &str = "
 api: {defaults: {token_bucket: {rate: 1/h, burst: 100}}}
@@ -151,7 +151,7 @@ fn inspect_remaining_and_reset_cover_all_buckets_of_a_policy() {
 #[test]
 fn inspect_remaining_and_reset_cover_all_buckets_on_redis() {
     let server = Redis::start();
-    let store = format!("store: {{redis: {{url: '{}', deadline: 1s}}}}\n", server.url());
+    let store = format!("store: {{redis: {{url: '{}', deadline: 10s}}}}\n", server.url());
     let ratewright = Ratewright::start(&format!("{store}{OVERRIDDEN}"));
     ratewright.wait_for_redis();
     check_all_buckets(&ratewright);
@@ -409,7 +409,7 @@ fn top_watch_refreshes() {
     let admin = format!("http://{}", ratewright.admin);
     let watching = command(&["top", "--watch", "--json", "--admin", &admin]).spawn();
     let mut watching = Guarded(watching.unwrap());
-    let mut lines = BufReader::new(watching.0.stdout.take().unwrap()).lines();
+    let mut lines = BufReader::new(Printed::by(watching.0.stdout.take().unwrap())).lines();
     let mut next = || serde_json::from_str::<Value>(&lines.next().unwrap().unwrap()).unwrap();
     assert_eq!(next()["denials"], json!([]));
     for _ in 0..3 {
@@ -418,9 +418,8 @@ fn top_watch_refreshes() {
     let denied = std::iter::repeat_with(next).find(|line| line["top"] != json!([])).unwrap();
     assert_eq!(denied["top"][0]["client"], "ip:192.0.2.1");
     drop(ratewright);
-    let mut errors = String::new();
-    watching.0.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
-    assert_eq!(watching.0.wait().unwrap().code(), Some(1), "it ends with the program that it asks");
+    let errors = read_to_string(Printed::by(watching.0.stderr.take().unwrap())).unwrap();
+    assert_eq!(wait(&mut watching.0).code(), Some(1), "it ends with the program that it asks");
     assert!(errors.contains("is Ratewright running"), "{errors}");
 }
 
@@ -506,9 +505,9 @@ fn commands_use_a_token_and_tls() {
     write_certificates(folder.path());
     let path = |name: &str| folder.path().join(name).display().to_string();
     let tls = format!("{{cert: {}, key: {}}}", path("server.pem"), path("server.key"));
-    let plain = format!("listen: {{api: '127.0.0.1:0', admin: '{address}:0'}}\napi: {{tokens: [first]}}\n");
-    let encrypted = on_free_ports(POLICIES)
-        .replace("'127.0.0.1:0'}", &format!("{{address: '127.0.0.1:0', tls: {tls}}}}}"));
+    let exposed = listen(&[("admin", &format!("'{address}:0'"))]);
+    let plain = format!("{exposed}api: {{tokens: [first]}}\n");
+    let encrypted = listen(&[("admin", &format!("{{address: '127.0.0.1:0', tls: {tls}}}"))]) + POLICIES;
     let start = |text: &str| {
         std::fs::write(folder.path().join("ratewright.yaml"), text).unwrap();
         Ratewright::serve(&["-c", &path("ratewright.yaml")])
@@ -516,13 +515,8 @@ fn commands_use_a_token_and_tls() {
     let ratewright = start(&plain);
     let admin = format!("http://{}", ratewright.admin);
     let with = |token: &str| {
-        printed(
-            &command(&["top"])
-                .env("RATEWRIGHT_ADMIN", &admin)
-                .env("RATEWRIGHT_TOKEN", token)
-                .output()
-                .unwrap(),
-        )
+        let mut top = command(&["top"]);
+        printed(&output(top.env("RATEWRIGHT_ADMIN", &admin).env("RATEWRIGHT_TOKEN", token)))
     };
     let warning =
         format!("warning: token sent to {admin} over plain HTTP; anyone on the network path can read it\n");

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 
 use serde_json::json;
 
-use crate::process::{Answer, Ratewright, run};
+use crate::process::{Answer, Ratewright, listen, run};
 
 /// Limits that refill more slowly than any test runs.
 const SLOW: &str = "
@@ -13,8 +13,8 @@ api:
     token_bucket: {rate: 1/h, burst: 5}
     leaky_bucket: {rate: 1/h, burst: 5}
     sliding_window: {rate: 5/h}
-    sliding_window_counter: {rate: 5/d}
-    fixed_window: {rate: 5/100d}
+    sliding_window_counter: {rate: 5/100year}
+    fixed_window: {rate: 5/100year}
 ";
 
 const ALGORITHMS: [&str; 5] =
@@ -240,10 +240,7 @@ fn a_connection_serves_many_requests() {
     let ratewright = Ratewright::start(SLOW);
     let request = "GET /api/v1/rate-limit/check?key=k HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(3)
         + "GET /api/v1/rate-limit/remaining?key=k HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
-    let mut stream = ratewright.connect();
-    stream.write_all(request.as_bytes()).unwrap();
-    let mut text = String::new();
-    stream.read_to_string(&mut text).unwrap();
+    let text = ratewright.connect().exchange(&request);
     assert_eq!(text.matches("HTTP/1.1 200 OK").count(), 4);
     assert!(text.contains(r#""remaining":2,"#), "{text}");
 }
@@ -290,7 +287,7 @@ fn configuration_errors_have_a_position_and_exit_code_2() {
 
     let ratewright = Ratewright::start("");
     let mut file = tempfile::NamedTempFile::new().unwrap();
-    writeln!(file, "listen: {{api: '{}', admin: '127.0.0.1:0'}}", ratewright.address).unwrap();
+    write!(file, "{}", listen(&[("api", &format!("'{}'", ratewright.address))])).unwrap();
     let output = run(&["-c", file.path().to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8(output.stderr).unwrap().contains("is another program using it?"));

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::Output;
 
 use expect_test::{Expect, expect};
+use ratewright_lab::{PATIENCE, output, output_of};
 
 use crate::process::{command, run_in};
 
@@ -222,11 +223,12 @@ fn output_to_a_full_disk_is_an_error_and_a_closed_pipe_is_not() {
         command.current_dir(folder.path());
         command
     };
-    let output = diff().stdout(full).output().unwrap();
-    assert_eq!(output.status.code(), Some(2));
-    let error = String::from_utf8(output.stderr).unwrap();
+    let on_full = output_of(diff().stdout(full).spawn().unwrap(), PATIENCE);
+    assert_eq!(on_full.status.code(), Some(2));
+    let error = String::from_utf8(on_full.stderr).unwrap();
     assert!(error.contains("cannot write to standard output"), "{error}");
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
-    assert_eq!(diff().stdout(writer).status().unwrap().code(), diff().output().unwrap().status.code());
+    let closed = output_of(diff().stdout(writer).spawn().unwrap(), PATIENCE);
+    assert_eq!(closed.status.code(), output(&mut diff()).status.code());
 }

@@ -1,7 +1,11 @@
 //! Requests by curl, over HTTP/1.1 and HTTP/2.
 
-use std::io::Write as _;
-use std::process::{Command, Stdio};
+use std::process::Command;
+use std::time::Duration;
+
+use ratewright_lab::without_settings;
+
+use crate::process::output_for;
 
 /// A request: the method, the path, and its headers, which may be no text.
 pub(crate) type Request<'a> = (&'a str, &'a str, &'a [&'a [u8]]);
@@ -42,10 +46,9 @@ pub(crate) fn curl(version: &str, address: &str, requests: &[Request<'_>]) -> Ve
         }
     }
     let mut curl = Command::new("curl");
-    curl.args(["-s", "-K", "-"]).stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut curl = curl.spawn().unwrap();
-    curl.stdin.take().unwrap().write_all(&config).unwrap(); // it reads all of it first
-    let printed = curl.wait_with_output().unwrap().stdout;
+    // -q: without the user's .curlrc.
+    without_settings(&mut curl).args(["-q", "-s", "-K", "-"]);
+    let printed = output_for(&mut curl, config, Duration::from_secs(300)).stdout;
     let printed = String::from_utf8_lossy(&printed);
     let responses: Vec<Response> = printed
         .split_terminator(END)

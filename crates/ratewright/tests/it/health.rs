@@ -1,14 +1,14 @@
 //! `ratewright health` against an instance that is ready, stopping, without Redis, and unreachable.
 
 use std::io::{Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpListener;
 use std::process::Output;
 
 use expect_test::{Expect, expect};
-use ratewright_lab::{free_port, wait_until, write_certificates};
+use ratewright_lab::{Stream, accept, free_port, output, wait_until, write_certificates};
 use tempfile::TempDir;
 
-use crate::process::{Ratewright, command, on_free_ports, run};
+use crate::process::{Ratewright, command, listen, run};
 
 fn ask(ratewright: &Ratewright, args: &[&str]) -> Output {
     run(&[&["health", "--admin", &format!("http://{}", ratewright.admin)], args].concat())
@@ -51,9 +51,9 @@ fn a_draining_instance_is_alive_but_not_ready() {
     let ratewright = Ratewright::start(&format!(
         "routes: [{{id: slow, match: {{path: /**}}, upstream: 'http://{address}'}}]\n"
     ));
-    let mut client = TcpStream::connect(&ratewright.gateway).unwrap();
+    let mut client = Stream::connect(&ratewright.gateway);
     client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
-    let (mut held, _) = upstream.accept().unwrap();
+    let mut held = accept(&upstream);
     ratewright.signal("TERM");
     wait_until("it is not ready", || !ask(&ratewright, &[]).status.success());
     check(
@@ -96,7 +96,7 @@ fn an_instance_that_needs_redis_is_not_ready_without_it() {
 #[test]
 fn an_unreachable_instance_is_reported() {
     let admin = format!("http://127.0.0.1:{}", free_port());
-    let output = command(&["health"]).env("RATEWRIGHT_ADMIN", &admin).output().unwrap();
+    let output = output(command(&["health"]).env("RATEWRIGHT_ADMIN", &admin));
     let printed = String::from_utf8(output.stderr).unwrap();
     assert!(printed.starts_with(&format!("error: cannot reach {admin} (Connection refused")), "{printed}");
     assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0));
@@ -110,14 +110,13 @@ fn health_uses_tls_and_sends_no_token() {
     write_certificates(folder.path());
     let path = |name: &str| folder.path().join(name).display().to_string();
     let tls = format!("{{cert: {}, key: {}}}", path("server.pem"), path("server.key"));
-    let text = on_free_ports("api: {tokens: [secret]}\n")
-        .replace("admin: '127.0.0.1:0'", &format!("admin: {{address: '127.0.0.1:0', tls: {tls}}}"));
-    std::fs::write(folder.path().join("ratewright.yaml"), text).unwrap();
+    let listen = listen(&[("admin", &format!("{{address: '127.0.0.1:0', tls: {tls}}}"))]);
+    std::fs::write(path("ratewright.yaml"), format!("{listen}api: {{tokens: [secret]}}\n")).unwrap();
     let ratewright = Ratewright::serve(&["-c", &path("ratewright.yaml")]);
     let admin = format!("https://{}", ratewright.admin);
     let args = ["health", "--admin", &admin, "--ca", &path("ca.pem")];
     check(
-        &command(&args).env("RATEWRIGHT_TOKEN", "another").output().unwrap(),
+        &output(command(&args).env("RATEWRIGHT_TOKEN", "another")),
         expect![[r#"
         ready
         exit 0"#]],

@@ -2,18 +2,16 @@
 
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::process::Command;
 use std::sync::Arc;
-use std::time::Duration;
 
-use ratewright_lab::{wait_until, write_certificates};
+use ratewright_lab::{Stream, accept, wait_until, write_certificates};
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use tempfile::TempDir;
 
-use crate::process::Ratewright;
+use crate::process::{Ratewright, listen, program, program_by};
 
 /// How clients reach the program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -47,31 +45,26 @@ impl Program {
         let (folder, upstream) = (TempDir::new().unwrap(), TcpListener::bind("127.0.0.1:0").unwrap());
         write_certificates(folder.path());
         let path = |name: &str| folder.path().join(name).display().to_string();
-        let tls = format!("tls: {{cert: {}, key: {}}}, ", path("server.pem"), path("server.key"));
-        let tls = if options.has_tls { tls } else { String::new() };
+        let tls = format!("{{cert: {}, key: {}}}", path("server.pem"), path("server.key"));
         let listener = |open: &str| format!("{{address: '127.0.0.1:0'{}{open}}}", options.listener);
         let (plain, open) = (listener(""), listener(", open: true"));
         let limit = "{key: k, rate_limit: {unit: second, requests_per_unit: 1000000}}";
         std::fs::write(path("rules.yaml"), format!("domain: d\ndescriptors: [{limit}]\n")).unwrap();
+        let mut settings = vec![("gateway", &*plain), ("api", &plain), ("grpc", &open)];
+        settings.extend(options.has_tls.then_some(("tls", &*tls)));
         let text = format!(
-            "listen: {{{tls}gateway: {plain}, api: {plain}, grpc: {open}, admin: '127.0.0.1:0'}}\n\
+            "{}\
              stop_delay: 0s\ndrain_timeout: 1h\n\
              api: {{tokens: [t]}}\n\
              envoy: {{files: {}, connection_grace: 1h}}\n\
              routes: [{{id: app, match: {{path: /**}}, upstream: 'http://{}'}}]\n",
+            listen(&settings),
             path("rules.yaml"),
             upstream.local_addr().unwrap()
         );
         std::fs::write(path("ratewright.yaml"), text).unwrap();
-        let program = env!("CARGO_BIN_EXE_ratewright");
-        let mut command = match options.n_files {
-            None => Command::new(program),
-            Some(n) => {
-                let mut command = Command::new("prlimit");
-                command.args([&format!("--nofile={n}"), program]);
-                command
-            }
-        };
+        let limit = options.n_files.map(|n| format!("--nofile={n}"));
+        let mut command = limit.map_or_else(program, |limit| program_by(&["prlimit", &limit]));
         command.args(["serve", "-c", &path("ratewright.yaml")]);
         Self { ratewright: Ratewright::spawn(command), folder, upstream }
     }
@@ -84,14 +77,12 @@ impl Program {
         }
     }
 
-    fn connect(&self, entrypoint: Entrypoint) -> TcpStream {
-        let stream = TcpStream::connect(self.address(entrypoint)).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-        stream
+    fn connect(&self, entrypoint: Entrypoint) -> Stream {
+        Stream::connect(self.address(entrypoint))
     }
 
     /// A connection over TLS. The handshake takes place with the first byte.
-    fn connect_tls(&self, entrypoint: Entrypoint) -> StreamOwned<ClientConnection, TcpStream> {
+    fn connect_tls(&self, entrypoint: Entrypoint) -> StreamOwned<ClientConnection, Stream> {
         let ca = std::fs::read(self.folder.path().join("ca.pem")).unwrap();
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(&ca).unwrap()).unwrap();
@@ -237,7 +228,7 @@ fn a_request_in_flight_finishes_after_a_stop() {
     let program = Program::start(&Options::default());
     let [mut gateway, mut api, mut grpc] = ENTRYPOINTS.map(|entrypoint| program.connect(entrypoint));
     gateway.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
-    let (mut upstream, _) = program.upstream.accept().unwrap();
+    let mut upstream = accept(&program.upstream);
     // With the interim response the body is being read.
     let head = "POST /api/v1/decide HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: 18\r\nAuthorization: Bearer t\r\n\r\n";
     api.write_all(head.as_bytes()).unwrap();
@@ -246,7 +237,7 @@ fn a_request_in_flight_finishes_after_a_stop() {
     // Frames are read in order: with the response to the PING the call has begun.
     let (half, other_half) = MESSAGE.split_at(7);
     grpc.write_all(&[grpc_head(), frame(DATA, 0, 1, half), frame(PING, 0, 0, &[0; 8])].concat()).unwrap();
-    wait_for_frame(&grpc, |kind, flags| kind == PING && flags == ACK).unwrap();
+    wait_for_frame(&mut grpc, |kind, flags| kind == PING && flags == ACK).unwrap();
 
     program.begin_stop();
     upstream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").unwrap();

@@ -5,14 +5,12 @@ mod what_if;
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::net::TcpStream;
-use std::time::Duration;
 
-use ratewright_lab::{Nginx, Redis, wait_until};
+use ratewright_lab::{Nginx, Redis, Stream, wait_until};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::process::{Ratewright, http, own_address};
+use crate::process::{Ratewright, http, listen, own_address};
 
 const POLICIES: &str = "
 policies:
@@ -24,22 +22,33 @@ policies:
 ";
 
 /// The lines of `/api/v1/admin/live`.
-pub(crate) struct LiveLines(BufReader<TcpStream>);
+pub(crate) struct LiveLines(BufReader<Stream>);
 
 impl LiveLines {
+    #[track_caller]
     pub(crate) fn open(ratewright: &Ratewright) -> Self {
-        Self::open_with(&ratewright.admin, "")
+        Self::open_with(&ratewright.admin, "").unwrap()
     }
 
-    fn open_with(address: &str, headers: &str) -> Self {
-        let mut stream = TcpStream::connect(address).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    /// Opens it with more headers. If it is refused, the status line: the rest of that response must not be read as lines.
+    fn open_with(address: &str, headers: &str) -> Result<Self, String> {
+        let mut stream = Stream::connect(address);
         write!(stream, "GET /api/v1/admin/live HTTP/1.1\r\nHost: {address}\r\n{headers}\r\n").unwrap();
-        Self(BufReader::new(stream))
+        let (mut lines, mut status) = (BufReader::new(stream), String::new());
+        lines.read_line(&mut status).unwrap();
+        if status.starts_with("HTTP/1.1 200 ") { Ok(Self(lines)) } else { Err(status) }
     }
 
     /// The next line; `None` at the end of the response, which must be complete.
+    #[track_caller]
     pub(crate) fn next(&mut self) -> Option<Value> {
+        self.0.get_mut().renew();
+        self.read()
+    }
+
+    /// The next line, within the time that is left.
+    #[track_caller]
+    fn read(&mut self) -> Option<Value> {
         loop {
             let mut line = String::new();
             assert_ne!(self.0.read_line(&mut line).unwrap(), 0, "the response was cut off");
@@ -52,14 +61,23 @@ impl LiveLines {
         }
     }
 
-    /// The first line that fulfils a condition.
-    pub(super) fn until(&mut self, holds: impl Fn(&Value) -> bool) -> Value {
+    /// The first line that fulfils a condition. A line comes each second, so the deadline is for all of them.
+    #[track_caller]
+    pub(super) fn until(&mut self, mut holds: impl FnMut(&Value) -> bool) -> Value {
+        self.0.get_mut().renew();
         loop {
-            let line = self.next().expect("the response goes on");
+            let line = self.read().expect("the response goes on");
             if holds(&line) {
                 return line;
             }
         }
+    }
+
+    /// Waits until the response ends.
+    #[track_caller]
+    fn end(&mut self) {
+        self.0.get_mut().renew();
+        while self.read().is_some() {}
     }
 }
 
@@ -111,9 +129,9 @@ fn page_files_forbid_other_sites_and_are_not_cached() {
 
 #[test]
 fn data_needs_a_token_unless_the_listener_is_local() {
-    let Some(address) = own_address() else { return eprintln!("skipped: this machine has only loopback") };
+    let Some(address) = own_address() else { return };
     let text = |token: &str| {
-        let listen = format!("listen: {{api: '127.0.0.1:0', admin: '{address}:0'}}\n");
+        let listen = listen(&[("admin", &format!("'{address}:0'"))]);
         format!("{listen}api: {{tokens: [{token}]}}\n{POLICIES}")
     };
     let folder = TempDir::new().unwrap();
@@ -138,10 +156,10 @@ fn data_needs_a_token_unless_the_listener_is_local() {
             );
         }
     }
-    let mut lines = LiveLines::open_with(&ratewright.admin, "Authorization: Bearer first\r\n");
+    let mut lines = LiveLines::open_with(&ratewright.admin, "Authorization: Bearer first\r\n").unwrap();
     assert!(lines.next().is_some());
     std::fs::write(&file, text("second")).unwrap();
-    while lines.next().is_some() {} // it ends, because the token was revoked
+    lines.end(); // because the token was revoked
 }
 
 #[test]
@@ -182,14 +200,14 @@ fn denied_and_shadow_requests_are_told_apart() {
     let totals = |by_second: &BTreeMap<u64, [u64; 3]>| {
         [0, 1, 2].map(|n| by_second.values().map(|counts| counts[n]).sum::<u64>())
     };
-    while totals(&by_second).iter().sum::<u64>() < 6 {
-        let line = lines.next().unwrap();
+    lines.until(|line| {
         for second in line["seconds"].as_array().unwrap() {
             let [at, counts @ ..] = [0, 1, 2, 3].map(|n| second[n].as_u64().unwrap());
             by_second.insert(at, counts); // a second that comes again replaces its earlier value
         }
         decisions.extend(line["decisions"].as_array().unwrap().iter().cloned());
-    }
+        totals(&by_second).iter().sum::<u64>() >= 6
+    });
     assert_eq!(totals(&by_second), [3, 2, 1], "allowed, denied, shadow: each request once");
     let verdicts: Vec<_> = decisions.iter().map(|decision| decision["verdict"].as_str().unwrap()).collect();
     assert_eq!(verdicts, ["allowed", "allowed", "denied", "denied", "allowed", "shadow"]);
@@ -333,35 +351,27 @@ fn a_program_with_an_open_page_stops_at_once() {
     let mut lines = LiveLines::open(&ratewright);
     lines.next();
     ratewright.signal("INT");
-    while lines.next().is_some() {}
+    lines.end();
     assert!(ratewright.wait().success());
 }
 
+/// Sixteen pages may be open. A page that was closed is forgotten when its next line is sent.
 #[test]
 fn closed_pages_free_their_slots() {
     let ratewright = Ratewright::start(POLICIES);
+    let open_all =
+        || (0..16).map(|_| LiveLines::open_with(&ratewright.admin, "")).collect::<Result<Vec<_>, _>>();
     for _ in 0..3 {
-        let open: Vec<_> = (0..16)
-            .map(|_| {
-                let mut lines = LiveLines::open(&ratewright);
-                lines.next().unwrap();
-                lines
+        let mut pages = Vec::new();
+        wait_until("the closed pages are forgotten, and all can be open at once", || {
+            open_all().is_ok_and(|all| {
+                pages = all;
+                true
             })
-            .collect();
+        });
+        assert!(pages.iter_mut().all(|page| page.next().is_some()));
         let refused = ratewright.admin("/api/v1/admin/live");
         assert_eq!(refused.status, 503, "{}", refused.body);
         assert_eq!(ratewright.admin("/health").status, 200);
-        drop(open);
-        let is_open = || {
-            let mut probe = LiveLines::open(&ratewright);
-            let mut status = String::new();
-            probe.0.read_line(&mut status).unwrap();
-            status.contains("200").then_some(probe)
-        };
-        wait_until("all closed pages are forgotten", || {
-            let probes: Vec<_> = (0..16).filter_map(|_| is_open()).collect();
-            probes.len() == 16
-        });
-        wait_until("the probes are forgotten", || is_open().is_some());
     }
 }

@@ -2,8 +2,11 @@
 
 use std::net::TcpListener;
 use std::path::Path;
+use std::process::{Command, Output};
 
-use crate::process::{Ratewright, command, on_free_ports, run_in};
+use ratewright_lab::{output, without_settings};
+
+use crate::process::{Ratewright, command, listen, on_free_ports, run_in};
 
 const POLICY: &str = "policies: [{name: login, by: ip, quota: {rate: 1/h}}]\n";
 
@@ -21,8 +24,7 @@ fn serve_takes_its_file_as_an_argument_or_by_an_option() {
     for args in [&[file.as_str()][..], &["-c", &file], &["--config", &file]] {
         let ratewright = Ratewright::serve(args);
         assert!(ratewright.banner.contains(", 1 policy,"), "{args:?}: {}", ratewright.banner);
-        let hint = "is not read";
-        assert!(!ratewright.log().iter().any(|line| line.contains(hint)), "{args:?}");
+        assert!(!ratewright.log().iter().any(|line| line.contains("is ignored")), "{args:?}");
     }
     let both = run_in(folder.path(), &["serve", "limits.yaml", "-c", "limits.yaml"]);
     let error = String::from_utf8(both.stderr).unwrap();
@@ -53,37 +55,46 @@ fn check_takes_its_files_as_arguments_or_by_options() {
     }
 }
 
+/// Runs the program where it cannot open a socket: it ends after its first messages. Otherwise it would listen on its
+/// default ports.
+#[track_caller]
+fn run_without_descriptors(folder: &Path, args: &[&str]) -> Output {
+    // One for the libraries that it loads. The shell may have inherited more.
+    let script = r#"exec 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&-; ulimit -n 4; exec "$@""#;
+    let mut shell = Command::new("sh");
+    shell.args(["-c", script, "sh", env!("CARGO_BIN_EXE_ratewright")]).args(args).current_dir(folder);
+    output(without_settings(&mut shell))
+}
+
 /// Otherwise the program would silently run with its defaults, without the limits of the file.
 #[test]
 fn an_unused_ratewright_yaml_in_the_working_folder_logs_a_hint() {
     let folder = tempfile::tempdir().unwrap();
     write(folder.path(), "ratewright.yaml", &on_free_ports(POLICY));
     let hint = "ratewright.yaml in this folder is ignored; to use it: ratewright serve ratewright.yaml";
-    // The default address is taken, so that the program ends by itself.
-    let _taken = TcpListener::bind("127.0.0.1:8080");
     for args in [&[][..], &["serve"]] {
-        let output = run_in(folder.path(), args);
+        let output = run_without_descriptors(folder.path(), args);
         let error = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(1), "{error}");
-        assert!(error.contains(hint), "{args:?}: {error}");
+        assert!(error.contains(hint) && error.contains("cannot start a thread"), "{args:?}: {error}");
     }
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
-    let listen = format!("listen: {{api: '{}', admin: '127.0.0.1:0'}}\n", taken.local_addr().unwrap());
-    write(folder.path(), "other.yaml", &listen);
+    let taken_address = format!("'{}'", taken.local_addr().unwrap());
+    write(folder.path(), "other.yaml", &listen(&[("api", &taken_address)]));
     for (args, variable) in
         [(&["serve", "other.yaml"][..], ""), (&["-c", "other.yaml"], ""), (&["serve"], "other.yaml")]
     {
-        let output =
-            command(args).env("RATEWRIGHT_CONFIG", variable).current_dir(folder.path()).output().unwrap();
+        let mut command = command(args);
+        let output = output(command.env("RATEWRIGHT_CONFIG", variable).current_dir(folder.path()));
         let error = String::from_utf8(output.stderr).unwrap();
         assert!(error.contains("is another program using it?"), "{args:?}: {error}");
-        assert!(!error.contains("is not read"), "{args:?}: {error}");
+        assert!(!error.contains("is ignored"), "{args:?}: {error}");
     }
     let hint = "ratewright.yaml in this folder is not checked; to check it: ratewright check ratewright.yaml";
     let checked = |args: &[&str]| String::from_utf8(run_in(folder.path(), args).stderr).unwrap();
     assert!(checked(&["check"]).contains(hint), "{}", checked(&["check"]));
     assert!(!checked(&["check", "ratewright.yaml"]).contains(hint));
     std::fs::remove_file(folder.path().join("ratewright.yaml")).unwrap();
-    let error = String::from_utf8(run_in(folder.path(), &["serve"]).stderr).unwrap();
-    assert!(!error.contains("is not read"), "{error}");
+    let error = String::from_utf8(run_without_descriptors(folder.path(), &["serve"]).stderr).unwrap();
+    assert!(error.contains("cannot start a thread") && !error.contains("is ignored"), "{error}");
 }

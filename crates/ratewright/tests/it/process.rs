@@ -2,24 +2,27 @@
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::process::{Child, ChildStderr, Command, ExitStatus, Output, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use ratewright_lab::{skip, wait_until};
+use ratewright_lab::{
+    PATIENCE, Printed, Stream, end, join, output, output_of, skip_here, wait, wait_until, without_settings,
+};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// Settings that put all listeners on free ports.
+/// Settings that put all listeners on free ports: [`listen`] without anything else.
 pub(crate) const FREE_PORTS: &str = "listen: {gateway: '127.0.0.1:0', api: '127.0.0.1:0', grpc: '127.0.0.1:0', admin: '127.0.0.1:0'}\nstop_delay: 0s\n";
 
 /// A running program. Ends with the test.
 pub(crate) struct Ratewright {
-    child: Child,
+    child: Guarded,
     pub(crate) banner: String,
     pub(crate) address: String,
     /// The address of its admin listener.
@@ -28,10 +31,15 @@ pub(crate) struct Ratewright {
     pub(crate) gateway: String,
     /// The address of its gRPC listener; empty without rules for Envoy.
     pub(crate) grpc: String,
-    lines: Arc<Mutex<Vec<String>>>,
-    reading: Option<JoinHandle<()>>,
+    log: Log,
     /// The folder of its file, if it is its own.
     folder: Option<TempDir>,
+}
+
+/// What a program writes to standard error, read in a thread of its own.
+struct Log {
+    lines: Arc<Mutex<Vec<String>>>,
+    reading: JoinHandle<()>,
 }
 
 /// A process that ends with the test, even if the test fails.
@@ -50,10 +58,36 @@ pub(crate) fn on_free_ports(config: &str) -> String {
     format!("{FREE_PORTS}{config}")
 }
 
+/// The `listen` section of a policy file. Listeners that are not given are on free ports; other settings may be given too.
+/// It names all four, so that none opens its default port when the file gets a route or rules for Envoy.
+pub(crate) fn listen(settings: &[(&str, &str)]) -> String {
+    let names = ["gateway", "api", "grpc", "admin"];
+    let given = |name: &str| settings.iter().find(|(given, _)| *given == name).map(|(_, value)| *value);
+    let listeners = names.map(|name| (name, given(name).unwrap_or("'127.0.0.1:0'")));
+    let others = settings.iter().filter(|(name, _)| !names.contains(name));
+    let all: Vec<_> =
+        listeners.iter().chain(others).map(|(name, value)| format!("{name}: {value}")).collect();
+    format!("listen: {{{}}}\n", all.join(", "))
+}
+
+/// The program, without the shell's settings. A test sets its own variables afterwards.
+pub(crate) fn program() -> Command {
+    program_by(&[])
+}
+
+/// The program as another command starts it: `prlimit`, `setpriv`.
+pub(crate) fn program_by(words: &[&str]) -> Command {
+    let program = [env!("CARGO_BIN_EXE_ratewright")];
+    let mut words = words.iter().chain(&program);
+    let mut command = Command::new(words.next().unwrap());
+    without_settings(&mut command).args(words);
+    command
+}
+
 impl Ratewright {
     /// Starts it with a policy file, on free ports.
     pub(crate) fn start(config: &str) -> Self {
-        Self::start_by(Command::new(env!("CARGO_BIN_EXE_ratewright")), config)
+        Self::start_by(program(), config)
     }
 
     /// Starts it with a policy file, on free ports, and another `stop_delay`.
@@ -71,8 +105,8 @@ impl Ratewright {
     pub(crate) fn start_off_by(seconds: i64, config: &str) -> Self {
         // Not the command `faketime`, which would stay the parent of the program: it only sets these variables.
         let asks = ["-f", "+0s", "printenv", "LD_PRELOAD"];
-        let library = Command::new("faketime").args(asks).output().unwrap().stdout;
-        let mut command = Command::new(env!("CARGO_BIN_EXE_ratewright"));
+        let library = output(Command::new("faketime").args(asks)).stdout;
+        let mut command = program();
         command.env("LD_PRELOAD", String::from_utf8(library).unwrap().trim());
         command.env("FAKETIME", format!("{seconds:+}s")).env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
         Self::start_by(command, config)
@@ -80,14 +114,14 @@ impl Ratewright {
 
     /// Starts it with these arguments. Its files must say where it listens.
     pub(crate) fn serve<S: AsRef<OsStr>>(args: &[S]) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_ratewright"));
+        let mut command = program();
         command.arg("serve").args(args);
         Self::spawn(command)
     }
 
     /// Starts it in a folder with a policy file of that folder, which says where it listens.
     pub(crate) fn serve_in(folder: &Path, file: &str) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_ratewright"));
+        let mut command = program();
         command.args(["serve", file]).current_dir(folder);
         Self::spawn(command)
     }
@@ -98,7 +132,7 @@ impl Ratewright {
         over: Option<(&str, &str)>,
         variables: &[(&str, &str)],
     ) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_ratewright"));
+        let mut command = program();
         command.envs(variables.iter().copied());
         let profiles = TempDir::new().unwrap();
         if let Some((profile, text)) = over {
@@ -124,32 +158,38 @@ impl Ratewright {
     }
 
     /// Starts it by a command.
-    pub(crate) fn spawn(mut command: Command) -> Self {
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let lines = Arc::new(Mutex::new(Vec::new()));
-        let (stderr, kept) = (BufReader::new(child.stderr.take().unwrap()), Arc::clone(&lines));
-        let (begun, banner) = std::sync::mpsc::channel();
-        let reading = std::thread::spawn(move || {
-            let mut begun = Some(begun);
-            for line in stderr.lines().map_while(Result::ok) {
-                match begun.take_if(|_| line.starts_with("ratewright ")) {
-                    Some(begun) => begun.send(line).unwrap_or_default(),
-                    None => kept.lock().unwrap().push(line),
-                }
+    ///
+    /// # Panics
+    /// If it ends, or says nothing for a minute.
+    #[track_caller]
+    pub(crate) fn spawn(command: Command) -> Self {
+        Self::try_spawn(command).unwrap_or_else(|(_, log)| panic!("it does not start: {log:#?}"))
+    }
+
+    /// Starts it by a command. If it ends before it says where it listens: its status, and what it logged.
+    #[track_caller]
+    pub(crate) fn try_spawn(mut command: Command) -> Result<Self, (ExitStatus, Vec<String>)> {
+        let mut child = Guarded(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
+        let (log, banner) = Log::of(child.0.stderr.take().unwrap());
+        let banner = match banner.recv_timeout(PATIENCE) {
+            Ok(banner) => banner,
+            Err(RecvTimeoutError::Disconnected) => return Err((wait(&mut child.0), log.all())),
+            Err(RecvTimeoutError::Timeout) => {
+                panic!("neither started nor ended within {PATIENCE:?}: {:#?}", log.so_far())
             }
-        });
-        let Ok(banner) = banner.recv() else {
-            reading.join().unwrap();
-            panic!("it does not start: {:#?}", lines.lock().unwrap());
         };
         let address = |listener: &str| {
             let (_, rest) = banner.split_once(&format!("{listener} on http")).unwrap_or_default();
             let (_, rest) = rest.split_once("://").unwrap_or_default();
             rest.split([',', ';']).next().unwrap().to_owned()
         };
-        let [gateway, grpc, address, admin] =
-            ["gateway", "rate limits for Envoy", "decisions", "admin"].map(address);
-        Self { child, address, admin, gateway, grpc, banner, lines, reading: Some(reading), folder: None }
+        let addresses = ["gateway", "rate limits for Envoy", "decisions", "admin"].map(address);
+        for port in [":8000", ":8080", ":8081", ":8082"] {
+            let is_default = addresses.iter().any(|address| address.ends_with(port));
+            assert!(!is_default, "a test must not use a default port: {banner}");
+        }
+        let [gateway, grpc, address, admin] = addresses;
+        Ok(Self { child, address, admin, gateway, grpc, banner, log, folder: None })
     }
 
     /// Puts another policy file in the old one's place.
@@ -176,14 +216,14 @@ impl Ratewright {
 
     /// Memory that it has, in bytes.
     pub(crate) fn resident(&self) -> u64 {
-        let statm = std::fs::read_to_string(format!("/proc/{}/statm", self.child.id())).unwrap();
+        let statm = std::fs::read_to_string(format!("/proc/{}/statm", self.child.0.id())).unwrap();
         let pages: u64 = statm.split(' ').nth(1).unwrap().parse().unwrap();
         pages * rustix::param::page_size() as u64
     }
 
     /// CPU time that its threads have used.
     pub(crate) fn cpu(&self) -> Duration {
-        let threads = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.child.0.id())).unwrap();
         // Nanoseconds on a CPU are the first figure. A thread may end meanwhile.
         let of = |thread: std::io::Result<std::fs::DirEntry>| {
             let text = std::fs::read_to_string(thread.ok()?.path().join("schedstat")).ok()?;
@@ -216,16 +256,13 @@ impl Ratewright {
 
     /// Sends bytes to the gateway, and reads one answer.
     pub(crate) fn pass_raw(&self, request: &str) -> Answer {
-        exchange(connect(&self.gateway), request)
+        http(&self.gateway, request)
     }
 
     /// Sends requests to the gateway, of which the last one closes the connection, and reads all answers.
+    #[track_caller]
     pub(crate) fn pass_all(&self, requests: &str) -> String {
-        let mut stream = connect(&self.gateway);
-        stream.write_all(requests.as_bytes()).unwrap();
-        let mut answers = String::new();
-        stream.read_to_string(&mut answers).unwrap();
-        answers
+        Stream::connect(&self.gateway).exchange(requests)
     }
 
     /// Asks, with a connection of its own.
@@ -269,7 +306,7 @@ impl Ratewright {
 
     /// Sends bytes to the admin listener, and reads one response.
     pub(crate) fn ask_admin_raw(&self, request: &str) -> Answer {
-        exchange(connect(&self.admin), request)
+        http(&self.admin, request)
     }
 
     /// Sends a GET to the admin listener.
@@ -286,11 +323,11 @@ impl Ratewright {
 
     /// Sends bytes, and reads one answer.
     pub(crate) fn ask_raw(&self, request: &str) -> Answer {
-        exchange(self.connect(), request)
+        http(&self.address, request)
     }
 
-    pub(crate) fn connect(&self) -> TcpStream {
-        connect(&self.address)
+    pub(crate) fn connect(&self) -> Stream {
+        Stream::connect(&self.address)
     }
 
     /// Sends a signal, and waits for the end.
@@ -300,23 +337,18 @@ impl Ratewright {
     }
 
     pub(crate) fn id(&self) -> u32 {
-        self.child.id()
+        self.child.0.id()
     }
 
     pub(crate) fn is_running(&self) -> bool {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()));
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.0.id()));
         stat.is_ok_and(|stat| !stat.contains(") Z "))
     }
 
     /// Waits until it has ended, and keeps its addresses.
     #[track_caller]
     pub(crate) fn wait_until_ended(&mut self) -> ExitStatus {
-        let mut status = None;
-        wait_until("the program ends", || {
-            status = self.child.try_wait().unwrap();
-            status.is_some()
-        });
-        status.unwrap()
+        wait(&mut self.child.0)
     }
 
     /// Waits until it has ended by itself, or by a signal that it was sent.
@@ -326,21 +358,21 @@ impl Ratewright {
     }
 
     /// Stops it, and tells what it logged.
+    #[track_caller]
     pub(crate) fn log(mut self) -> Vec<String> {
         self.signal("TERM");
-        wait_until("the program ends", || self.child.try_wait().unwrap().is_some());
-        self.reading.take().unwrap().join().unwrap();
-        self.logged()
+        self.wait_until_ended();
+        self.log.all()
     }
 
     /// What it writes to standard output: the access log.
     pub(crate) fn stdout(&mut self) -> impl BufRead + use<> {
-        BufReader::new(self.child.stdout.take().unwrap())
+        BufReader::new(Printed::by(self.child.0.stdout.take().unwrap()))
     }
 
     /// What it has logged so far.
     pub(crate) fn logged(&self) -> Vec<String> {
-        self.lines.lock().unwrap().clone()
+        self.log.so_far()
     }
 
     /// Waits for a line that has all these parts, and gives it.
@@ -356,22 +388,45 @@ impl Ratewright {
     }
 
     pub(crate) fn signal(&self, signal: &str) {
-        let pid = self.child.id().to_string();
+        let pid = self.child.0.id().to_string();
         assert!(Command::new("kill").args(["-s", signal, &pid]).status().unwrap().success());
     }
 }
 
-impl Drop for Ratewright {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+impl Log {
+    /// Reads the log, and passes on the line that says where the program listens.
+    fn of(stderr: ChildStderr) -> (Self, Receiver<String>) {
+        fn read(stderr: ChildStderr, lines: &Mutex<Vec<String>>, banner: Sender<String>) {
+            let mut banner = Some(banner);
+            for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+                match banner.take_if(|_| line.starts_with("ratewright ")) {
+                    Some(banner) => banner.send(line).unwrap_or_default(),
+                    None => lines.lock().unwrap().push(line),
+                }
+            }
+        }
+        let (begun, banner) = channel();
+        let lines = Arc::new(Mutex::new(Vec::new()));
+        let kept = Arc::clone(&lines);
+        let reading = std::thread::spawn(move || read(stderr, &kept, begun));
+        (Self { lines, reading }, banner)
+    }
+
+    fn so_far(&self) -> Vec<String> {
+        self.lines.lock().unwrap().clone()
+    }
+
+    /// All lines of a program that has ended.
+    #[track_caller]
+    fn all(self) -> Vec<String> {
+        join(self.reading, "the log ends");
+        std::mem::take(&mut *self.lines.lock().unwrap())
     }
 }
 
 impl Drop for Guarded {
     fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        end(&mut self.0);
     }
 }
 
@@ -401,28 +456,14 @@ fn file_in(folder: &Path) -> PathBuf {
     folder.join("ratewright.yaml")
 }
 
-fn exchange(mut stream: TcpStream, request: &str) -> Answer {
-    stream.write_all(request.as_bytes()).unwrap();
-    let mut text = String::new();
-    stream.read_to_string(&mut text).unwrap();
-    Answer::parse(&text)
-}
-
-fn connect(address: &str) -> TcpStream {
-    let stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-    stream
-}
-
 /// Sends bytes from one address of loopback to another, and reads one answer.
+#[track_caller]
 pub(crate) fn http_from(source: [u8; 4], address: &str, request: &str) -> Answer {
     use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
     let stream = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
     bind(&stream, &SocketAddr::from((source, 0))).unwrap();
     connect(&stream, &address.parse::<SocketAddr>().unwrap()).unwrap();
-    let stream = TcpStream::from(stream);
-    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-    exchange(stream, request)
+    Answer::parse(&Stream::from(TcpStream::from(stream)).exchange(request))
 }
 
 /// An address of this machine that is not loopback: a client that connects from there is not local. Nothing is sent.
@@ -435,32 +476,43 @@ pub(crate) fn own_address() -> Option<IpAddr> {
     let address = routed.ok().map(|address| address.ip());
     let address = address.filter(|address| !address.is_loopback() && !address.is_unspecified());
     if address.is_none() {
-        skip("no network address other than loopback");
+        skip_here("no network address other than loopback");
     }
     address
 }
 
 /// Runs the program to its end.
+#[track_caller]
 pub(crate) fn run(args: &[&str]) -> Output {
-    command(args).output().unwrap()
+    output(&mut command(args))
 }
 
 /// Runs the program to its end, in a folder.
+#[track_caller]
 pub(crate) fn run_in(folder: &Path, args: &[&str]) -> Output {
-    command(args).current_dir(folder).output().unwrap()
+    output(command(args).current_dir(folder))
 }
 
 /// The program with these arguments, to be run.
 pub(crate) fn command(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ratewright"));
-    command.args(args).stdout(Stdio::piped()).stderr(Stdio::piped());
-    for name in ["CONFIG", "PROFILE", "ADMIN", "TOKEN", "CA"] {
-        command.env_remove(format!("RATEWRIGHT_{name}"));
-    }
+    let mut command = program();
+    command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
 
+/// Runs a command to its end, with this input.
+#[track_caller]
+pub(crate) fn output_for(command: &mut Command, input: impl Into<Vec<u8>>, limit: Duration) -> Output {
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let (mut stdin, input) = (child.stdin.take().unwrap(), input.into());
+    // In a thread: a command that prints while it reads would otherwise wait for its reader. It may end without reading all.
+    std::thread::spawn(move || stdin.write_all(&input));
+    output_of(child, limit)
+}
+
 /// Sends bytes to an address, and reads one answer.
+#[track_caller]
 pub(crate) fn http(address: &str, request: &str) -> Answer {
-    exchange(connect(address), request)
+    Answer::parse(&Stream::connect(address).exchange(request))
 }

@@ -3,10 +3,10 @@
 mod keys;
 mod topology;
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use ratewright_lab::{Client, Redis, wait_until};
+use ratewright_lab::{Client, Load, Redis, wait_until};
 
 use crate::process::{Answer, Ratewright, run};
 
@@ -19,7 +19,7 @@ fn start(server: &Redis, store: &str, rest: &str) -> Ratewright {
 fn start_off_by(seconds: i64, server: &Redis, store: &str, rest: &str) -> Ratewright {
     let url = server.url();
     let config =
-        format!("store:\n  redis: {{url: '{url}', deadline: 1s, prefix: rate_limiter}}\n  {store}\n{rest}");
+        format!("store:\n  redis: {{url: '{url}', deadline: 10s, prefix: rate_limiter}}\n  {store}\n{rest}");
     let ratewright =
         if seconds == 0 { Ratewright::start(&config) } else { Ratewright::start_off_by(seconds, &config) };
     ratewright.wait_for_redis();
@@ -172,7 +172,7 @@ fn the_program_starts_without_redis_and_connects_later() {
     let mut server = Redis::start();
     server.kill();
     let url = server.url();
-    let ratewright = Ratewright::start(&format!("store: {{redis: {{url: '{url}', deadline: 1s}}}}\n{SLOW}"));
+    let ratewright = Ratewright::start(&format!("store: {{redis: {{url: '{url}', deadline: 10s}}}}\n{SLOW}"));
     assert_eq!(ratewright.get("check?key=c").json()["basis"], "local");
     server.run();
     wait_until("it decides by Redis", || basis(&ratewright, "c") == "shared");
@@ -214,13 +214,15 @@ fn c9_four_instances_admit_as_much_as_one() {
     let limits = "api: {defaults: {token_bucket: {rate: 100/s, burst: 200}}}\n";
     let instances = [0, 0, 3_600, -86_400];
     let instances = instances.map(|off_by| start_off_by(off_by, &server, "on_failure: closed", limits));
-    let (stop, n_admitted) = (AtomicBool::new(false), AtomicU64::new(0));
+    let n_admitted = AtomicU64::new(0);
     let before = server.now();
     let (from, until) = std::thread::scope(|scope| {
+        let load = Load::default();
         for instance in instances.iter().chain(&instances) {
-            scope.spawn(|| {
+            let (goes_on, n_admitted) = (load.goes_on(), &n_admitted);
+            scope.spawn(move || {
                 let mut client = Client::connect(&instance.address);
-                while !stop.load(Ordering::Relaxed) {
+                while goes_on() {
                     let (status, body) = client.get("/api/v1/rate-limit/check?key=hot").unwrap();
                     assert!(body.contains("\"basis\":\"shared\""), "{body}");
                     n_admitted.fetch_add(u64::from(status == 200), Ordering::Relaxed);
@@ -236,7 +238,6 @@ fn c9_four_instances_admit_as_much_as_one() {
             until = server.now();
             until - from > seconds.unwrap_or(3) * 1_000_000
         });
-        stop.store(true, Ordering::Relaxed);
         (from, until)
     });
     let after = server.now();

@@ -5,13 +5,13 @@ mod routes;
 
 use std::io::Write;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use ratewright_lab::{Client, Redis, wait_until};
+use ratewright_lab::{Client, Load, Redis, wait_until};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::process::{Answer, Ratewright, on_free_ports};
+use crate::process::{Answer, Ratewright, listen, on_free_ports};
 
 /// One policy that counts by address, with this quota and these other lines.
 fn policy(name: &str, quota: &str, more: &str) -> String {
@@ -39,8 +39,8 @@ fn a_changed_quota_keeps_spent_units() {
         ("token_bucket", "rate: 1/h, burst: 10", "rate: 1/h, burst: 20", [11, 19, 5]),
         ("leaky_bucket", "rate: 1/h, burst: 10", "rate: 1/h, burst: 20", [11, 19, 5]),
         ("sliding_window", "rate: 10/d", "rate: 20/d", [15, 19, 4]),
-        ("sliding_window_counter", "rate: 10/d", "rate: 20/d", [15, 19, 4]),
-        ("fixed_window", "rate: 10/1000d", "rate: 20/1000d", [15, 19, 4]),
+        ("sliding_window_counter", "rate: 10/100year", "rate: 20/100year", [15, 19, 4]),
+        ("fixed_window", "rate: 10/100year", "rate: 20/100year", [15, 19, 4]),
     ] {
         let quota = |terms: &str| policy("api", &format!("{{algorithm: {algorithm}, {terms}}}"), "");
         let ratewright = Ratewright::start(&quota(before));
@@ -289,7 +289,7 @@ fn b1_limits_are_switched_off_by_the_file_or_by_a_profile() {
 fn with_redis_the_counts_survive_a_reload() {
     let server = Redis::start();
     let with = |quota: &str| {
-        let store = format!("store: {{redis: {{url: '{}', deadline: 1s}}}}\n", server.url());
+        let store = format!("store: {{redis: {{url: '{}', deadline: 10s}}}}\n", server.url());
         format!("{store}{}", policy("api", quota, ""))
     };
     let basis = |ratewright: &Ratewright| decide(ratewright, "192.0.2.9").json()["basis"].clone();
@@ -321,9 +321,9 @@ fn restart_only_changes_are_logged() {
     let names = "settings changed: metrics.labels, log.format, log.denials; restart to apply";
     assert_eq!((n_lines(names), n_lines("settings changed: ")), (1, 2), "once for each reload");
     let file = ratewright.file();
-    std::fs::write(&file, "listen: {api: '127.0.0.1:0', admin: off}\n").unwrap();
+    std::fs::write(&file, listen(&[("admin", "off")])).unwrap();
     ratewright.wait_for_line(&["WARN", "listener removed: listen.admin; it stays open until a restart"]);
-    std::fs::write(&file, "listen: {api: '127.0.0.1:1', admin: '127.0.0.1:0'}\n").unwrap();
+    std::fs::write(&file, listen(&[("api", "'127.0.0.1:1'")])).unwrap();
     ratewright.wait_for_line(&[
         "WARN",
         "listener address changed: listen.api from 127.0.0.1:0 to 127.0.0.1:1; restart to apply",
@@ -354,22 +354,24 @@ fn reloads_disturb_no_request() {
         left
     }
     let ratewright = Ratewright::start(&pair(0));
-    let (stop, n_answered) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let n_answered = AtomicUsize::new(0);
     let body = json!({"attributes": {"ip": "192.0.2.1"}}).to_string();
-    std::thread::scope(|scope| {
-        let load = |keeps: bool| {
-            let mut client = Client::connect(&ratewright.address);
-            while !stop.load(Ordering::Relaxed) {
-                if !keeps {
-                    client = Client::connect(&ratewright.address);
-                }
-                let (status, answer) = client.post("/api/v1/decide", &body).unwrap();
-                assert_eq!(status, 200, "{answer}");
-                pair_of(&serde_json::from_str(&answer).unwrap());
-                n_answered.fetch_add(1, Ordering::Relaxed);
+    let ask = |keeps: bool, goes_on: &dyn Fn() -> bool| {
+        let mut client = Client::connect(&ratewright.address);
+        while goes_on() {
+            if !keeps {
+                client = Client::connect(&ratewright.address);
             }
-        };
-        let threads: Vec<_> = [true, true, false].map(|keeps| scope.spawn(move || load(keeps))).into();
+            let (status, answer) = client.post("/api/v1/decide", &body).unwrap();
+            assert_eq!(status, 200, "{answer}");
+            pair_of(&serde_json::from_str(&answer).unwrap());
+            n_answered.fetch_add(1, Ordering::Relaxed);
+        }
+    };
+    std::thread::scope(|scope| {
+        let load = Load::default();
+        let spawn = |keeps, goes_on| scope.spawn(move || ask(keeps, &goes_on));
+        let threads = [true, true, false].map(|keeps| spawn(keeps, load.goes_on()));
         for n in 1..=50 {
             ratewright.rewrite(&pair(n));
             ratewright.signal("HUP");
@@ -379,7 +381,7 @@ fn reloads_disturb_no_request() {
                     && n_answered.load(Ordering::Relaxed) > before
             });
         }
-        stop.store(true, Ordering::Relaxed);
+        load.end();
         assert!(threads.into_iter().all(|thread| thread.join().is_ok()));
     });
     wait_until("all are counted: the last one is in force a moment earlier", || {

@@ -6,10 +6,8 @@ mod systemd;
 mod upgrade;
 
 use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
-use std::time::Duration;
 
-use ratewright_lab::wait_until;
+use ratewright_lab::{Stream, accept, wait_until};
 
 use crate::process::{Answer, Ratewright};
 
@@ -23,8 +21,9 @@ fn n_restarts() -> usize {
 const REQUEST: &[u8] = b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n";
 
 /// Sends a request on a connection that stays open, and reads the response.
-fn ask(stream: &mut TcpStream, request: &[u8]) -> Answer {
-    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+#[track_caller]
+fn ask(stream: &mut Stream, request: &[u8]) -> Answer {
+    stream.renew();
     stream.write_all(request).unwrap();
     let mut text = Vec::new();
     loop {
@@ -53,14 +52,14 @@ fn after_sigterm_readiness_fails_at_once_and_connections_are_accepted_for_the_de
         "routes: [{{id: app, match: {{path: /**}}, upstream: 'http://{}'}}]\n",
         application.address()
     );
-    let ratewright = Ratewright::start_stopping_after("2s", &config);
-    let mut kept = TcpStream::connect(&ratewright.gateway).unwrap();
+    let ratewright = Ratewright::start_stopping_after("1h", &config);
+    let mut kept = Stream::connect(&ratewright.gateway);
     assert_eq!(ask(&mut kept, REQUEST).headers.get("connection"), None);
     assert_eq!(ratewright.admin("/ready").status, 200);
     ratewright.signal("TERM");
     wait_until("it is not ready", || ratewright.admin("/ready").status == 503);
     for address in [&ratewright.gateway, &ratewright.address] {
-        let mut new = TcpStream::connect(address).expect("connections are accepted");
+        let mut new = Stream::connect(address);
         let answer = ask(&mut new, b"GET /openapi.json HTTP/1.1\r\nHost: a\r\n\r\n");
         assert_eq!((answer.status, answer.headers["connection"].as_str()), (200, "close"));
         assert_eq!(new.read(&mut [0]).unwrap(), 0, "and end with the response");
@@ -68,9 +67,9 @@ fn after_sigterm_readiness_fails_at_once_and_connections_are_accepted_for_the_de
     let answer = ask(&mut kept, REQUEST);
     assert_eq!((answer.status, answer.headers["connection"].as_str()), (200, "close"));
     assert_eq!(kept.read(&mut [0]).unwrap(), 0, "the old one ends too");
-    let gateway = ratewright.gateway.clone();
-    assert_eq!(ratewright.wait().code(), Some(0));
-    assert!(TcpStream::connect(gateway).is_err());
+    assert_eq!(ratewright.stop("INT").code(), Some(130), "Ctrl-C ends the delay");
+    let brief = Ratewright::start_stopping_after("200ms", &config);
+    assert_eq!(brief.stop("TERM").code(), Some(0), "when the delay is over, it ends by itself");
 }
 
 /// Ctrl-C is for developers, who have no load balancer.
@@ -89,9 +88,9 @@ fn requests_are_aborted_after_drain_timeout() {
         silent.local_addr().unwrap()
     );
     let ratewright = Ratewright::start(&config);
-    let mut stream = TcpStream::connect(&ratewright.gateway).unwrap();
+    let mut stream = Stream::connect(&ratewright.gateway);
     stream.write_all(REQUEST).unwrap();
-    let _upstream = silent.accept().unwrap();
+    let _upstream = accept(&silent);
     assert_eq!(ratewright.stop("TERM").code(), Some(0));
     assert!(stream.read(&mut [0]).unwrap_or(0) == 0, "nobody answered");
 }

@@ -3,13 +3,13 @@
 
 use std::path::Path;
 use std::process::Output;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use ratewright_lab::{Client, Nginx, wait_until};
+use ratewright_lab::{Client, Load, Nginx, PATIENCE, wait_until};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::process::{Answer, Ratewright, command, on_free_ports, run};
+use crate::process::{Answer, Ratewright, command, on_free_ports, output_for, run};
 
 const FAILURES: &str = "ratewright_reload_failures_total";
 const RELOADS: &str = "ratewright_reloads_total";
@@ -95,12 +95,14 @@ fn e6_a_policy_is_shadowed_raised_and_restored_without_a_restart() {
     };
     let enforced = policy("5/h", "enforce");
     let site = Site::start(&enforced);
-    let (is_over, n_passed) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let n_passed = AtomicUsize::new(0);
     std::thread::scope(|threads| {
+        let load = Load::default();
+        let (goes_on, ratewright, n_passed) = (load.goes_on(), &site.ratewright, &n_passed);
         // Exempt requests on one connection: each must be answered, whatever is changed meanwhile.
-        let others = threads.spawn(|| {
-            let mut client = Client::connect(&site.ratewright.gateway);
-            while !is_over.load(Ordering::Relaxed) {
+        let others = threads.spawn(move || {
+            let mut client = Client::connect(&ratewright.gateway);
+            while goes_on() {
                 assert_eq!(client.get("/static/x").unwrap().0, 200);
                 n_passed.fetch_add(1, Ordering::Relaxed);
             }
@@ -154,7 +156,7 @@ fn e6_a_policy_is_shadowed_raised_and_restored_without_a_restart() {
 
         let before = n_passed.load(Ordering::Relaxed);
         wait_until("others still pass", || n_passed.load(Ordering::Relaxed) > before || others.is_finished());
-        is_over.store(true, Ordering::Relaxed);
+        load.end();
         others.join().unwrap();
     });
     assert_eq!(site.ratewright.metric(FAILURES), 0.0);
@@ -466,5 +468,5 @@ fn diff_has_the_exit_status_of_diff_and_reads_standard_input() {
 }
 
 fn from_standard_input(file: &str, args: &[&str]) -> Output {
-    command(args).stdin(std::fs::File::open(Path::new(file)).unwrap()).output().unwrap()
+    output_for(&mut command(args), std::fs::read(Path::new(file)).unwrap(), PATIENCE)
 }

@@ -3,16 +3,15 @@
 use std::io::{Read, Write};
 use std::net::{IpAddr, TcpStream};
 use std::sync::Arc;
-use std::time::Duration;
 
-use ratewright_lab::{wait_until, write_certificates};
+use ratewright_lab::{Stream, output, wait_until, write_certificates};
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use tempfile::TempDir;
 
-use crate::process::{Answer, Ratewright, command, on_free_ports, own_address, run};
+use crate::process::{Answer, Ratewright, command, listen, on_free_ports, own_address, run};
 
 const POLICIES: &str = "policies: [{name: api, by: ip, quota: {rate: 1/h, burst: 50}}]\n";
 
@@ -71,9 +70,7 @@ impl House {
         };
         let name = ServerName::try_from("localhost").unwrap();
         let connection = ClientConnection::new(Arc::new(config), name).unwrap();
-        let socket = TcpStream::connect(address)?;
-        socket.set_read_timeout(Some(Duration::from_secs(20)))?;
-        let mut stream = StreamOwned::new(connection, socket);
+        let mut stream = StreamOwned::new(connection, Stream::from(TcpStream::connect(address)?));
         stream.write_all(request.as_bytes())?;
         let mut text = String::new();
         stream.read_to_string(&mut text)?;
@@ -93,8 +90,7 @@ const CHECK: &str = "/api/v1/rate-limit/check?key=somebody";
 
 /// What a plain client hears.
 fn plainly(address: &str, path: &str) -> String {
-    let mut socket = TcpStream::connect(address).unwrap();
-    socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let mut socket = Stream::connect(address);
     socket.write_all(get(path).as_bytes()).unwrap();
     let mut heard = Vec::new();
     let _ = socket.read_to_end(&mut heard);
@@ -105,8 +101,7 @@ fn plainly(address: &str, path: &str) -> String {
 fn one_certificate_serves_all_listeners() {
     let (house, other) = (House::new(), House::new());
     let tls = house.tls(Shows::Nothing);
-    let ratewright =
-        house.start(&format!("listen: {{api: '127.0.0.1:0', admin: '127.0.0.1:0', tls: {tls}}}\n"));
+    let ratewright = house.start(&listen(&[("tls", &tls)]));
     assert!(ratewright.banner.contains("decisions on https://127.0.0.1:"), "{}", ratewright.banner);
     assert!(ratewright.banner.contains("admin on https://127.0.0.1:"), "{}", ratewright.banner);
     for (address, path) in
@@ -130,7 +125,7 @@ fn each_listener_can_require_client_certificates() {
     {
         let [api, admin] = [asks_api, asks_admin]
             .map(|asks| format!("{{address: '127.0.0.1:0', tls: {}}}", house.tls(asks)));
-        let ratewright = house.start(&format!("listen: {{api: {api}, admin: {admin}}}\n"));
+        let ratewright = house.start(&listen(&[("api", &api), ("admin", &admin)]));
         for (address, path, asks) in
             [(&ratewright.address, CHECK, asks_api), (&ratewright.admin, "/ready", asks_admin)]
         {
@@ -140,9 +135,8 @@ fn each_listener_can_require_client_certificates() {
         }
     }
     // The commands show one as well.
-    let tls = house.tls(Shows::Certificate);
-    let ratewright = house
-        .start(&format!("listen: {{api: '127.0.0.1:0', admin: {{address: '127.0.0.1:0', tls: {tls}}}}}\n"));
+    let asking = format!("{{address: '127.0.0.1:0', tls: {}}}", house.tls(Shows::Certificate));
+    let ratewright = house.start(&listen(&[("admin", &asking)]));
     let admin = format!("https://localhost:{}", ratewright.admin.rsplit(':').next().unwrap());
     let [ca, cert, key] = ["ca.pem", "client.pem", "client.key"].map(|name| house.path(name));
     let top = ["top", "--admin", &admin, "--ca", &ca];
@@ -150,9 +144,7 @@ fn each_listener_can_require_client_certificates() {
     assert_eq!(run(&[&top[..], &["--cert", &cert, "--cert-key", &key]].concat()).status.code(), Some(0));
     drop(ratewright);
     // A certificate of an authority that is not asked for.
-    let tls = house.tls(Shows::Certificate);
-    let ratewright = house
-        .start(&format!("listen: {{api: {{address: '127.0.0.1:0', tls: {tls}}}, admin: '127.0.0.1:0'}}\n"));
+    let ratewright = house.start(&listen(&[("api", &asking)]));
     for name in ["client.pem", "client.key"] {
         std::fs::copy(other.path(name), house.path(name)).unwrap();
     }
@@ -164,8 +156,7 @@ fn each_listener_can_require_client_certificates() {
 fn a_renewed_certificate_is_used_without_a_restart() {
     let (house, renewed) = (House::new(), House::new());
     let tls = house.tls(Shows::Nothing);
-    let ratewright =
-        house.start(&format!("listen: {{api: '127.0.0.1:0', admin: '127.0.0.1:0', tls: {tls}}}\n"));
+    let ratewright = house.start(&listen(&[("tls", &tls)]));
     assert_eq!(house.status(&ratewright.address, &get(CHECK), Shows::Nothing), Some(200));
     for name in ["server.pem", "server.key"] {
         std::fs::copy(renewed.path(name), house.path(name)).unwrap();
@@ -182,9 +173,10 @@ fn a_renewed_certificate_is_used_without_a_restart() {
     assert_eq!(renewed.status(&ratewright.address, &get(CHECK), Shows::Nothing), Some(200));
 }
 
-/// A listener on that address, with what it needs to be reachable from other machines.
-fn listen(address: IpAddr, more: &str) -> String {
-    format!("listen: {{api: '{address}:0', admin: '{address}:0'{more}}}\n")
+/// Listeners that other machines can reach at that address.
+fn listen_on(address: IpAddr, more: &[(&str, &str)]) -> String {
+    let reachable = format!("'{address}:0'");
+    listen(&[&[("api", &*reachable), ("admin", &reachable)], more].concat())
 }
 
 #[test]
@@ -200,18 +192,18 @@ fn an_exposed_listener_without_protection_is_rejected() {
         assert!(error.contains(&format!("{expected_error}{advice}")), "{error}");
     };
     refused(
-        "listen: {api: '0.0.0.0:0', admin: '127.0.0.1:0'}\n",
-        ":1:15: listen.api is reachable from other machines without protection (0.0.0.0:0)",
+        &listen(&[("api", "'0.0.0.0:0'")]),
+        ":1:39: listen.api is reachable from other machines without protection (0.0.0.0:0)",
     );
     refused(
-        "listen: {api: '127.0.0.1:0', admin: '[::]:0'}\n",
-        ":1:37: listen.admin is reachable from other machines without protection ([::]:0)",
+        &listen(&[("admin", "'[::]:0'")]),
+        ":1:82: listen.admin is reachable from other machines without protection ([::]:0)",
     );
     let house = House::new();
     let tls = house.tls(Shows::Nothing);
     refused(
-        &format!("listen: {{api: '192.0.2.1:0', admin: '127.0.0.1:0', tls: {tls}}}\n"),
-        ":1:15: listen.api is reachable from other machines without protection (192.0.2.1:0)",
+        &listen(&[("api", "'192.0.2.1:0'"), ("tls", &tls)]),
+        ":1:39: listen.api is reachable from other machines without protection (192.0.2.1:0)",
     );
 }
 
@@ -220,7 +212,7 @@ fn an_exposed_listener_without_protection_is_rejected() {
 fn an_exposed_admin_listener_serves_only_health_without_a_token() {
     let Some(address) = own_address() else { return };
     let house = House::new();
-    let ratewright = house.start(&format!("{}api: {{tokens: [first, second]}}\n", listen(address, "")));
+    let ratewright = house.start(&format!("{}api: {{tokens: [first, second]}}\n", listen_on(address, &[])));
     for path in ["/health", "/actuator/health", "/ready"] {
         assert_eq!(ratewright.admin(path).status, 200, "{path}");
     }
@@ -250,8 +242,8 @@ fn an_exposed_admin_listener_serves_only_health_without_a_token() {
 fn a_client_certificate_authorises_unless_tokens_are_set() {
     let Some(address) = own_address() else { return };
     let house = House::new();
-    let tls = format!(", tls: {}", house.tls(Shows::Certificate));
-    let ratewright = house.start(&listen(address, &tls));
+    let listen = listen_on(address, &[("tls", &house.tls(Shows::Certificate))]);
+    let ratewright = house.start(&listen);
     let body = r#"{"attributes": {"ip": "192.0.2.1"}}"#;
     let decide = format!(
         "POST /api/v1/decide HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{body}",
@@ -267,7 +259,7 @@ fn a_client_certificate_authorises_unless_tokens_are_set() {
         assert_eq!(house.status(address, request, Shows::Certificate), Some(200), "{request}");
         assert_eq!(house.status(address, request, Shows::Nothing), None, "{request}");
     }
-    let ratewright = house.start(&format!("{}api: {{tokens: [first]}}\n", listen(address, &tls)));
+    let ratewright = house.start(&format!("{listen}api: {{tokens: [first]}}\n"));
     let with_token = decide.replace("Host: localhost", "Host: localhost\r\nAuthorization: Bearer first");
     assert_eq!(house.status(&ratewright.address, &decide, Shows::Certificate), Some(401));
     assert_eq!(house.status(&ratewright.address, &with_token, Shows::Certificate), Some(200));
@@ -278,10 +270,8 @@ fn a_client_certificate_authorises_unless_tokens_are_set() {
 #[test]
 fn a_reload_may_add_an_https_upstream() {
     let house = House::new();
-    let server = house.start(&format!(
-        "listen: {{api: '127.0.0.1:0', admin: {{address: '127.0.0.1:0', tls: {}}}}}\n",
-        house.tls(Shows::Nothing)
-    ));
+    let encrypted = format!("{{address: '127.0.0.1:0', tls: {}}}", house.tls(Shows::Nothing));
+    let server = house.start(&listen(&[("admin", &encrypted)]));
     let route = |upstream: &str| {
         format!("routes: [{{id: r, match: {{path: /**}}, upstream: {upstream}}}]\n{POLICIES}")
     };
@@ -308,7 +298,7 @@ fn an_https_upstream_needs_root_certificates_at_the_start() {
     let route = "routes: [{id: all, match: {path: /**}, upstream: 'https://127.0.0.1:9'}]\n";
     std::fs::write(&file, on_free_ports(route)).unwrap();
     let mut serve = command(&["serve", "-c", file.to_str().unwrap()]);
-    let ended = serve.env("SSL_CERT_FILE", "/nowhere").env("SSL_CERT_DIR", "/nowhere").output().unwrap();
+    let ended = output(serve.env("SSL_CERT_FILE", "/nowhere").env("SSL_CERT_DIR", "/nowhere"));
     assert!(!ended.status.success() && ended.stdout.is_empty(), "{ended:?}");
     assert!(String::from_utf8_lossy(&ended.stderr).contains("install ca-certificates"), "{ended:?}");
 }

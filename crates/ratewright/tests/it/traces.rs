@@ -3,8 +3,8 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
 use std::sync::mpsc::{Receiver, channel};
-use std::time::Duration;
 
+use ratewright_lab::{Stream, receive};
 use serde_json::Value;
 
 use crate::process::Ratewright;
@@ -43,14 +43,14 @@ fn a_request_is_a_span_under_the_trace_it_came_with() {
     let ratewright = Ratewright::start(&format!("traces: {{endpoint: '{address}', ratio: 0}}\n"));
     let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
     let traceparent = format!("00-{trace}-00f067aa0ba902b7-01");
-    let mut stream = std::net::TcpStream::connect(&ratewright.address).unwrap();
+    let mut stream = Stream::connect(&ratewright.address);
     for header in ["", &format!("traceparent: {traceparent}\r\nConnection: close\r\n")] {
         let path = "/api/v1/rate-limit/check?key=a";
         write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\n{header}\r\n").unwrap();
     }
     stream.read_to_string(&mut String::new()).unwrap();
     ratewright.stop("TERM");
-    let sent = received.recv_timeout(Duration::from_secs(20)).expect("the last spans are sent at the end");
+    let sent = receive(&received, "the last spans are sent at the end");
     let spans = sent["resourceSpans"][0]["scopeSpans"][0]["spans"].as_array().unwrap();
     assert_eq!(spans.len(), 1, "a request that nobody traces is not traced at ratio 0: {sent}");
     assert_eq!(spans[0]["traceId"], trace);
@@ -74,7 +74,7 @@ fn a_span_is_named_after_its_route() {
     ratewright.stop("TERM");
     let mut span_names = Vec::new();
     while span_names.len() < 4 {
-        let sent = received.recv_timeout(Duration::from_secs(20)).expect("all spans are sent");
+        let sent = receive(&received, "all spans are sent");
         for span in sent["resourceSpans"][0]["scopeSpans"][0]["spans"].as_array().unwrap() {
             let attributes = span["attributes"].as_array().unwrap();
             let value = |key: &str| {

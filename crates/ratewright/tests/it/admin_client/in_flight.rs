@@ -1,10 +1,10 @@
 //! Requests in flight, as `inspect` shows them.
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpListener;
 
 use expect_test::expect;
-use ratewright_lab::wait_until;
+use ratewright_lab::{Stream, accept, wait_until};
 use serde_json::json;
 
 use super::{ask, check, json_of, printed};
@@ -24,15 +24,17 @@ fn gateway(upstream: &TcpListener) -> Ratewright {
 }
 
 /// Sends a request, and waits until the upstream has it: the client's side and the upstream's.
-fn begin(ratewright: &Ratewright, upstream: &TcpListener) -> [TcpStream; 2] {
-    let mut client = TcpStream::connect(&ratewright.gateway).unwrap();
+fn begin(ratewright: &Ratewright, upstream: &TcpListener) -> [Stream; 2] {
+    let mut client = Stream::connect(&ratewright.gateway);
     client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
-    let (mut server, _) = upstream.accept().unwrap();
+    let mut server = accept(upstream);
     assert!(server.read(&mut [0; 1024]).unwrap() > 0);
     [client, server]
 }
 
-fn end([mut client, mut server]: [TcpStream; 2]) {
+fn end([mut client, mut server]: [Stream; 2]) {
+    client.renew();
+    server.renew();
     server.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n").unwrap();
     let mut answer = String::new();
     client.read_to_string(&mut answer).unwrap();

@@ -3,7 +3,7 @@
 use serde_json::json;
 use tempfile::TempDir;
 
-use crate::process::{Answer, Ratewright, own_address};
+use crate::process::{Answer, Ratewright, listen, own_address};
 
 /// C6: calls from other machines need one of the configured tokens. A call from this machine's other address counts as one.
 #[test]
@@ -12,8 +12,9 @@ fn c6_from_elsewhere_every_call_needs_one_of_the_tokens() {
     let folder = TempDir::new().unwrap();
     let file = folder.path().join("ratewright.yaml");
     let text = format!(
-        "listen: {{api: '{address}:0', admin: '127.0.0.1:0'}}\napi: {{tokens: [first, second]}}\n\
-         policies: [{{name: api, by: ip, quota: {{rate: 1/h, burst: 50}}}}]\n"
+        "{}api: {{tokens: [first, second]}}\n\
+         policies: [{{name: api, by: ip, quota: {{rate: 1/h, burst: 50}}}}]\n",
+        listen(&[("api", &format!("'{address}:0'"))])
     );
     std::fs::write(&file, text).unwrap();
     let ratewright = Ratewright::serve(&["-c", file.to_str().unwrap()]);

@@ -13,7 +13,7 @@ policies:
 ";
 
 fn start(server: &Redis, more: &str) -> Ratewright {
-    let store = format!("store: {{redis: {{url: '{}', deadline: 1s}}}}\n", server.url());
+    let store = format!("store: {{redis: {{url: '{}', deadline: 10s}}}}\n", server.url());
     let ratewright = Ratewright::start(&format!("{store}{more}{POLICIES}"));
     ratewright.wait_for_redis();
     ratewright
@@ -83,7 +83,7 @@ fn c7_each_policy_says_what_happens_without_redis() {
 #[test]
 fn c7_a_denial_without_redis_charges_no_other_policy() {
     let mut server = Redis::start();
-    let store = format!("store: {{redis: {{url: '{}', deadline: 1s}}}}\n", server.url());
+    let store = format!("store: {{redis: {{url: '{}', deadline: 10s}}}}\n", server.url());
     let ratewright = Ratewright::start(&format!(
         "{store}policies: [{{name: halves, by: ip, quota: {{rate: 1/h, burst: 4}}}}, \
          {{name: closes, when: {{path: /closed}}, by: ip, on_failure: closed, quota: {{rate: 1/h, burst: 4}}}}]"
@@ -106,7 +106,7 @@ fn c7_a_denial_without_redis_charges_no_other_policy() {
 #[test]
 fn a_shadow_policy_does_not_change_the_basis() {
     let mut server = Redis::start();
-    let store = format!("store: {{redis: {{url: '{}', deadline: 1s}}}}\n", server.url());
+    let store = format!("store: {{redis: {{url: '{}', deadline: 10s}}}}\n", server.url());
     let ratewright = Ratewright::start(&format!(
         "{store}policies: [{{name: halves, by: ip, quota: {{rate: 1/h, burst: 4}}}}, \
          {{name: trial, mode: shadow, by: ip, on_failure: closed, quota: {{rate: 1/h, burst: 4}}}}]"

@@ -2,8 +2,9 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
-use ratewright_lab::skip;
+use ratewright_lab::{output_within, skip, without_settings};
 
 #[test]
 fn the_page_works_in_a_browser() {
@@ -13,8 +14,11 @@ fn the_page_works_in_a_browser() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
     let scripts = ["page.test.mjs", "curl.test.mjs"].map(|name| folder.join("tests/browser").join(name));
     let mut command = Command::new(folder.join("../../.ci/node"));
-    command.args(["node", "--test"]).args(scripts).env("RATEWRIGHT", env!("CARGO_BIN_EXE_ratewright"));
-    let output = command.output().unwrap();
+    without_settings(&mut command)
+        .args(["node", "--test"])
+        .args(scripts)
+        .env("RATEWRIGHT", env!("CARGO_BIN_EXE_ratewright"));
+    let output = output_within(Duration::from_secs(300), &mut command);
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{out}{err}");
 }

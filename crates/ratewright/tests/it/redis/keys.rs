@@ -1,14 +1,12 @@
 //! Digests of long and secret values in Redis keys, and `ratewright key`, which prints them.
 
 use std::collections::BTreeSet;
-use std::io::Write as _;
-use std::process::Stdio;
 
-use ratewright_lab::Redis;
+use ratewright_lab::{PATIENCE, Redis};
 use serde_json::json;
 
 use super::{SLOW, start};
-use crate::process::{command, run};
+use crate::process::{command, output_for, run};
 
 /// What `ratewright key` prints for a value.
 fn printed(value: &str) -> String {
@@ -20,9 +18,7 @@ fn printed(value: &str) -> String {
 
 /// The same, where the value comes from standard input.
 fn printed_from_input(value: &str) -> String {
-    let mut child = command(&["key", "-"]).stdin(Stdio::piped()).spawn().unwrap();
-    child.stdin.take().unwrap().write_all(value.as_bytes()).unwrap();
-    let output = child.wait_with_output().unwrap();
+    let output = output_for(&mut command(&["key", "-"]), value, PATIENCE);
     assert_eq!(output.status.code(), Some(0));
     String::from_utf8(output.stdout).unwrap().trim_end_matches('\n').to_owned()
 }

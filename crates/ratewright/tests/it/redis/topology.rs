@@ -9,7 +9,7 @@ use crate::process::Ratewright;
 
 /// Starts the program with these settings in `store.redis`.
 fn start(redis: &str) -> Ratewright {
-    let ratewright = Ratewright::start(&format!("store: {{redis: {{deadline: 5s, {redis}}}}}\n{SLOW}"));
+    let ratewright = Ratewright::start(&format!("store: {{redis: {{deadline: 10s, {redis}}}}}\n{SLOW}"));
     ratewright.wait_for_redis();
     ratewright
 }
@@ -117,7 +117,7 @@ fn c13_the_program_uses_tls_a_client_certificate_and_a_user() {
         ("no client certificate", with("s3cret", ""), &bad_handshakes),
     ];
     for (what, redis, n_rejected) in cases {
-        let ratewright = Ratewright::start(&format!("store: {{redis: {{deadline: 5s, {redis}}}}}\n{SLOW}"));
+        let ratewright = Ratewright::start(&format!("store: {{redis: {{deadline: 10s, {redis}}}}}\n{SLOW}"));
         wait_until(what, || n_rejected() > 1);
         assert_eq!(ratewright.get("check?key=c").json()["basis"], "local", "{what}");
         assert_eq!(ratewright.metric("ratewright_store_up"), 0.0, "{what}");

@@ -1,8 +1,8 @@
 //! Reloads that replace routes and their policies under load.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use ratewright_lab::{Nginx, wait_until};
+use ratewright_lab::{Load, Nginx, wait_until};
 
 use super::FAILURES;
 use crate::process::Ratewright;
@@ -27,18 +27,19 @@ fn no_request_is_routed_by_one_file_and_counted_by_another() {
     let servers = [saying("a"), saying("b")];
     let files = [file("a", &servers[0]), file("b", &servers[1])];
     let ratewright = Ratewright::start(&files[0]);
-    let (is_over, n_answered) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let n_answered = AtomicUsize::new(0);
+    let ask = |goes_on: &dyn Fn() -> bool| {
+        while goes_on() {
+            let answer = ratewright.pass("/", &[]);
+            let counted = answer.headers.get("ratelimit-policy").and_then(|field| field.split('"').nth(1));
+            assert_eq!((counted, answer.status), (Some(answer.body.as_str()), 200));
+            n_answered.fetch_add(1, Ordering::Relaxed);
+        }
+    };
     std::thread::scope(|scope| {
-        let load = || {
-            while !is_over.load(Ordering::Relaxed) {
-                let answer = ratewright.pass("/", &[]);
-                let counted =
-                    answer.headers.get("ratelimit-policy").and_then(|field| field.split('"').nth(1));
-                assert_eq!((counted, answer.status), (Some(answer.body.as_str()), 200));
-                n_answered.fetch_add(1, Ordering::Relaxed);
-            }
-        };
-        let threads: Vec<_> = (0..3).map(|_| scope.spawn(load)).collect();
+        let load = Load::default();
+        let spawn = |goes_on| scope.spawn(move || ask(&goes_on));
+        let threads: Vec<_> = (0..3).map(|_| spawn(load.goes_on())).collect();
         for n in 1..=40 {
             ratewright.rewrite(&files[n % 2]);
             ratewright.signal("HUP");
@@ -49,7 +50,7 @@ fn no_request_is_routed_by_one_file_and_counted_by_another() {
                     || threads.iter().any(|thread| thread.is_finished())
             });
         }
-        is_over.store(true, Ordering::Relaxed);
+        load.end();
         assert!(threads.into_iter().all(|thread| thread.join().is_ok()));
     });
     assert_eq!(ratewright.metric(FAILURES), 0.0);

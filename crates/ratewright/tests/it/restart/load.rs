@@ -7,9 +7,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
-use ratewright_lab::{Nginx, wait_until};
+use ratewright_lab::{Nginx, PATIENCE, Printed, Stream, join, wait_until};
 
 use crate::gateway::python;
 use crate::process::Guarded;
@@ -42,7 +41,7 @@ impl Behind {
         let mut echo = Command::new(python());
         let mut echo: Child = echo.args(["-c", ECHO]).stdout(Stdio::piped()).spawn().unwrap();
         let mut port = String::new();
-        BufReader::new(echo.stdout.take().unwrap()).read_line(&mut port).unwrap();
+        BufReader::new(Printed::by(echo.stdout.take().unwrap())).read_line(&mut port).unwrap();
         let application = Nginx::start(1, "", "location / { return 200 'app'; }\n");
         Self { application, _echo: Guarded(echo), echo_port: port.trim().parse().unwrap() }
     }
@@ -66,7 +65,7 @@ impl Behind {
     }
 }
 
-/// Clients of all kinds, which run until `stop`.
+/// Clients of all kinds, which run until `stop`, or until this is dropped.
 pub(super) struct Load {
     kinds: Vec<Arc<Kind>>,
     threads: Vec<JoinHandle<()>>,
@@ -140,9 +139,9 @@ impl Load {
     /// Ends, and fails if anything failed.
     #[track_caller]
     #[expect(clippy::print_stdout, reason = "how many were served shows how hard the run was")]
-    pub(super) fn stop(self) {
-        self.kinds.iter().for_each(|kind| kind.is_over.store(true, Ordering::Relaxed));
-        self.threads.into_iter().for_each(|thread| thread.join().unwrap());
+    pub(super) fn stop(mut self) {
+        self.end();
+        self.threads.drain(..).for_each(|thread| join(thread, "a client of the load ends"));
         let mut failed = Vec::new();
         for kind in &self.kinds {
             let failures = kind.failures.lock().unwrap();
@@ -154,19 +153,28 @@ impl Load {
         }
         assert!(failed.is_empty(), "{failed:#?}");
     }
+
+    fn end(&self) {
+        self.kinds.iter().for_each(|kind| kind.is_over.store(true, Ordering::Relaxed));
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        self.end();
+    }
 }
 
 type Result<T, E = Box<dyn std::error::Error>> = std::result::Result<T, E>;
 
-fn connect(address: &str) -> Result<BufReader<TcpStream>> {
+fn connect(address: &str) -> Result<BufReader<Stream>> {
     let stream = TcpStream::connect(address).map_err(|error| format!("connect: {error}"))?;
-    stream.set_read_timeout(Some(Duration::from_secs(60)))?;
     stream.set_nodelay(true)?;
-    Ok(BufReader::new(stream))
+    Ok(BufReader::new(Stream::from(stream)))
 }
 
 /// Reads a response. True if its connection stays open.
-fn read_response(stream: &mut BufReader<TcpStream>) -> Result<bool> {
+fn read_response(stream: &mut BufReader<Stream>) -> Result<bool> {
     let (mut stays, mut length, mut is_first) = (true, 0, true);
     loop {
         let mut line = String::new();
@@ -198,6 +206,7 @@ fn keeps_connections(kind: &Kind, address: &str) {
             let mut stream = connect(address)?;
             let mut n_served = 0;
             while kind.goes_on() {
+                stream.get_mut().renew();
                 stream
                     .get_mut()
                     .write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
@@ -276,7 +285,8 @@ where
     F: Future<Output = reqwest::Result<reqwest::Response>>,
 {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let client = reqwest::Client::builder().http2_prior_knowledge().no_proxy().build().unwrap();
+    let client = reqwest::Client::builder().http2_prior_knowledge().no_proxy().timeout(PATIENCE);
+    let client = client.build().unwrap();
     let ask = async || {
         while kind.goes_on() {
             let served = async {

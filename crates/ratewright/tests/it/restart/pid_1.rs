@@ -3,37 +3,32 @@
 
 use std::process::{Command, Stdio};
 
-use ratewright_lab::{skip, wait_until};
+use ratewright_lab::{output, skip_here, wait, wait_until};
 use tempfile::TempDir;
 
-use crate::process::Guarded;
+use crate::process::{Guarded, listen, program, program_by};
 
 /// Starts the program as the first process of a namespace, and runs a script beside it, with the program's process id as this
 /// machine sees it. The script's output, and the program's exit status.
 fn as_pid_1(extra: &str, script: impl FnOnce(&str, &TempDir)) -> Option<i32> {
     let can = Command::new("unshare").args(["--pid", "--fork", "true"]).stderr(Stdio::null()).status();
     if !can.is_ok_and(|status| status.success()) {
-        skip("processes cannot be put into a namespace here");
+        skip_here("processes cannot be put into a namespace here");
         return None;
     }
     let folder = TempDir::new().unwrap();
     let file = folder.path().join("ratewright.yaml");
     let control = folder.path().join("control.sock");
-    let listen = format!("api: '127.0.0.1:0', admin: '127.0.0.1:0', control: '{}'", control.display());
-    std::fs::write(&file, format!("listen: {{{listen}}}\npolicies: []\n{extra}")).unwrap();
-    let mut command = Command::new("unshare");
-    command.args(["--pid", "--fork", "--kill-child", env!("CARGO_BIN_EXE_ratewright"), "serve"]).arg(&file);
+    let listen = listen(&[("control", &format!("'{}'", control.display()))]);
+    std::fs::write(&file, format!("{listen}policies: []\n{extra}")).unwrap();
+    let mut command = program_by(&["unshare", "--pid", "--fork", "--kill-child"]);
+    command.arg("serve").arg(&file);
     let mut unshare = Guarded(command.stderr(Stdio::null()).spawn().unwrap());
     wait_until("it serves", || control.exists());
     let children = Command::new("pgrep").args(["-P", &unshare.0.id().to_string()]).output().unwrap();
     let pid = String::from_utf8(children.stdout).unwrap().trim().to_owned();
     script(&pid, &folder);
-    let mut status = None;
-    wait_until("it ends", || {
-        status = unshare.0.try_wait().unwrap();
-        status.is_some()
-    });
-    status.unwrap().code()
+    wait(&mut unshare.0).code()
 }
 
 fn kill(signal: &str, pid: &str) {
@@ -64,16 +59,20 @@ fn the_first_process_of_a_container_can_be_interrupted() {
 #[test]
 fn the_first_process_of_a_container_waits_for_orphans() {
     let status = as_pid_1("stop_delay: 0s\n", |pid, _| {
-        // A shell in the namespace leaves a child behind, whose new parent is the first process.
-        let orphan = Command::new("nsenter")
-            .args(["--pid", "--target", pid, "sh", "-c", "(sleep 0.2 & ) ; sleep 0.01"])
-            .status()
-            .unwrap();
-        assert!(orphan.success());
+        // A shell in the namespace leaves a child behind, whose new parent is the first process. It ends with its
+        // input.
+        let script = "exec 3<&0; (read -r line <&3 &)";
+        let mut shell = Command::new("nsenter");
+        let shell = shell.args(["--pid", "--target", pid, "sh", "-c", script]).stdin(Stdio::piped());
+        let mut shell = Guarded(shell.spawn().unwrap());
+        let input = shell.0.stdin.take();
+        assert!(wait(&mut shell.0).success());
         let children = || {
             let listed = Command::new("ps").args(["-o", "stat=", "--ppid", pid]).output().unwrap();
             String::from_utf8(listed.stdout).unwrap().trim().to_owned()
         };
+        wait_until("the first process has the child", || !children().is_empty());
+        drop(input);
         wait_until("no child is left", || children().is_empty());
         kill("TERM", pid);
     });
@@ -84,9 +83,8 @@ fn the_first_process_of_a_container_waits_for_orphans() {
 #[test]
 fn the_first_process_of_a_container_is_not_upgraded() {
     let status = as_pid_1("stop_delay: 0s\n", |pid, folder| {
-        let mut upgrade = Command::new(env!("CARGO_BIN_EXE_ratewright"));
         let control = folder.path().join("control.sock");
-        let upgrade = upgrade.args(["upgrade", "--control"]).arg(control).output().unwrap();
+        let upgrade = output(program().args(["upgrade", "--control"]).arg(control));
         let said = String::from_utf8_lossy(&upgrade.stderr);
         assert_eq!(upgrade.status.code(), Some(1), "{said}");
         assert!(said.contains("start a container with the new version instead"), "{said}");

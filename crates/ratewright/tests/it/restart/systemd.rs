@@ -5,15 +5,14 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
-use std::time::Duration;
 
-use ratewright_lab::wait_until;
+use ratewright_lab::{PATIENCE, Printed, output, wait, wait_until, without_settings};
 use tempfile::TempDir;
 
 use super::load::{Behind, Load};
 use super::n_restarts;
 use crate::gateway::python;
-use crate::process::Guarded;
+use crate::process::{Guarded, listen, on_free_ports, program};
 
 /// Listens on some sockets, prints their addresses, and starts and stops the program on command.
 const MANAGER: &str = r#"
@@ -46,7 +45,7 @@ for line in sys.stdin:
 
 struct Manager {
     _process: Guarded,
-    said: BufReader<ChildStdout>,
+    said: BufReader<Printed<ChildStdout>>,
     command_pipe: ChildStdin,
     addresses: Vec<String>,
 }
@@ -54,12 +53,13 @@ struct Manager {
 impl Manager {
     fn listen_on(n_sockets: usize) -> Self {
         let mut command = Command::new(python());
+        without_settings(&mut command);
         command.args(["-c", MANAGER, &n_sockets.to_string(), env!("CARGO_BIN_EXE_ratewright")]);
         let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let (said, command_pipe) = (process.stdout.take().unwrap(), process.stdin.take().unwrap());
         let mut manager = Self {
             _process: Guarded(process),
-            said: BufReader::new(said),
+            said: BufReader::new(Printed::by(said)),
             command_pipe,
             addresses: Vec::new(),
         };
@@ -69,6 +69,7 @@ impl Manager {
 
     fn line(&mut self) -> String {
         let mut line = String::new();
+        self.said.get_mut().renew();
         self.said.read_line(&mut line).unwrap();
         line.trim_end().to_owned()
     }
@@ -96,8 +97,10 @@ fn restarts_under_socket_activation_lose_no_request() {
     let (behind, folder) = (Behind::start(), TempDir::new().unwrap());
     let mut manager = Manager::listen_on(4);
     let [gateway, api, grpc, admin] = manager.addresses.clone().try_into().unwrap();
-    let listen =
-        format!("listen: {{gateway: '{gateway}', api: '{api}', grpc: '{grpc}', admin: '{admin}'}}\n");
+    let quoted = [&gateway, &api, &grpc, &admin].map(|address| format!("'{address}'"));
+    let names = ["gateway", "api", "grpc", "admin"];
+    let listeners: Vec<_> = names.into_iter().zip(quoted.iter().map(String::as_str)).collect();
+    let listen = listen(&listeners);
     let file = folder.path().join("ratewright.yaml");
     std::fs::write(&file, listen + &behind.config(folder.path())).unwrap();
     manager.start(&file);
@@ -118,14 +121,11 @@ fn a_systemd_socket_without_a_listener_is_an_error() {
     let folder = TempDir::new().unwrap();
     let mut manager = Manager::listen_on(1);
     let file = folder.path().join("ratewright.yaml");
-    std::fs::write(&file, "listen: {api: '127.0.0.1:0', admin: off}\n").unwrap();
+    std::fs::write(&file, listen(&[("admin", "off")])).unwrap();
     manager.start(&file);
     assert_eq!(manager.wait(), "1");
-    std::fs::write(
-        &file,
-        format!("listen: {{api: '{}', admin: off}}\nstop_delay: 0s\n", manager.addresses[0]),
-    )
-    .unwrap();
+    let listen = listen(&[("api", &format!("'{}'", manager.addresses[0])), ("admin", "off")]);
+    std::fs::write(&file, format!("{listen}stop_delay: 0s\n")).unwrap();
     manager.start(&file);
     let api = manager.addresses[0].clone();
     assert_eq!(
@@ -140,7 +140,7 @@ fn a_systemd_socket_without_a_listener_is_an_error() {
 fn notified(folder: &TempDir) -> (UnixDatagram, std::path::PathBuf) {
     let path = folder.path().join("notify.sock");
     let socket = UnixDatagram::bind(&path).unwrap();
-    socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
     (socket, path)
 }
 
@@ -155,9 +155,9 @@ fn systemd_is_notified_of_start_reload_upgrade_and_stop() {
     let folder = TempDir::new().unwrap();
     let (socket, path) = notified(&folder);
     let (file, control) = (folder.path().join("ratewright.yaml"), folder.path().join("control.sock"));
-    let listen = format!("api: '127.0.0.1:0', admin: '127.0.0.1:0', control: '{}'", control.display());
-    std::fs::write(&file, format!("listen: {{{listen}}}\nstop_delay: 0s\npolicies: []\n")).unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ratewright"));
+    let listen = listen(&[("control", &format!("'{}'", control.display()))]);
+    std::fs::write(&file, format!("{listen}stop_delay: 0s\npolicies: []\n")).unwrap();
+    let mut command = program();
     command.env("NOTIFY_SOCKET", &path).arg("serve").arg(&file).stderr(Stdio::null());
     let first = Guarded(command.spawn().unwrap());
     let signal = |pid: &str, signal: &str| {
@@ -168,8 +168,7 @@ fn systemd_is_notified_of_start_reload_upgrade_and_stop() {
     let reloading = heard(&socket);
     assert!(reloading.starts_with("RELOADING=1\nMONOTONIC_USEC="), "{reloading}");
     assert_eq!(heard(&socket), "READY=1\n");
-    let mut upgrade = Command::new(env!("CARGO_BIN_EXE_ratewright"));
-    let upgrade = upgrade.args(["upgrade", "--control"]).arg(&control).output().unwrap();
+    let upgrade = output(program().args(["upgrade", "--control"]).arg(&control));
     assert!(upgrade.status.success(), "{upgrade:?}");
     let mut main = String::new();
     wait_until("the service has another main process", || {
@@ -190,25 +189,27 @@ fn a_full_notification_queue_does_not_delay_a_stop() {
     let filling = UnixDatagram::unbound().unwrap();
     filling.set_nonblocking(true).unwrap();
     filling.connect(&path).unwrap();
-    while filling.send(b"X=1").is_ok() {}
+    assert!((0..100_000).any(|_| filling.send(b"X=1").is_err()), "the queue gets full");
     let file = folder.path().join("ratewright.yaml");
-    let listen = "api: '127.0.0.1:0', admin: '127.0.0.1:0'";
-    std::fs::write(&file, format!("listen: {{{listen}}}\nstop_delay: 0s\npolicies: []\n")).unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ratewright"));
+    std::fs::write(&file, on_free_ports("policies: []\n")).unwrap();
+    let mut command = program();
     command.env("NOTIFY_SOCKET", &path).arg("serve").arg(&file).stderr(Stdio::piped());
     let mut program = Guarded(command.spawn().unwrap());
-    let mut log = BufReader::new(program.0.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let log = Printed::by(program.0.stderr.take().unwrap());
+    let mut log = BufReader::new(log).lines().map(Result::unwrap);
     assert!(log.any(|line| line.contains("NOTIFY_SOCKET accepts no message")), "the start is not held up");
     assert!(Command::new("kill").arg(program.0.id().to_string()).status().unwrap().success());
     let rest: Vec<String> = log.collect(); // until the program ends
     assert!(rest.iter().any(|line| line.contains("stopping")), "{rest:?}");
-    assert_eq!(program.0.wait().unwrap().code(), Some(0));
+    assert_eq!(wait(&mut program.0).code(), Some(0));
 }
 
 #[test]
 fn an_impossible_number_of_sockets_is_rejected() {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ratewright"));
-    let output = command.env("LISTEN_FDS", "2000000000").arg("serve").output().unwrap();
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join("ratewright.yaml");
+    std::fs::write(&file, on_free_ports("policies: []\n")).unwrap();
+    let output = output(program().env("LISTEN_FDS", "2000000000").arg("serve").arg(file));
     let error = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{error}");
     assert!(error.contains("invalid LISTEN_FDS=2000000000: at most 1024"), "{error}");

@@ -1,15 +1,19 @@
 //! `ratewright upgrade`: a new process takes over the sockets.
 
-use std::os::unix::fs::PermissionsExt as _;
+use std::collections::BTreeSet;
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use ratewright_lab::wait_until;
+use ratewright_lab::{PATIENCE, Stream, accept, free_port, output, skip_here, wait_until, without_settings};
 use tempfile::TempDir;
 
 use super::load::{Behind, Load};
 use super::n_restarts;
-use crate::process::{Guarded, Ratewright};
+use crate::process::{Ratewright, listen, on_free_ports, program};
 
 /// A program with a control socket, and those that replaced it.
 struct Replaceable {
@@ -21,10 +25,14 @@ struct Replaceable {
 
 impl Replaceable {
     fn start(config: impl FnOnce(&Path) -> String) -> Self {
-        let folder = TempDir::new().unwrap();
+        Self::start_in(TempDir::new().unwrap(), &[], config)
+    }
+
+    /// Starts it in a folder, with some listeners.
+    fn start_in(folder: TempDir, listeners: &[(&str, &str)], config: impl FnOnce(&Path) -> String) -> Self {
         let file = folder.path().join("ratewright.yaml");
-        let listen = "gateway: '127.0.0.1:0', api: '127.0.0.1:0', grpc: '127.0.0.1:0', admin: '127.0.0.1:0'";
-        let listen = format!("listen: {{{listen}, control: '{}'}}\n", control_of(&folder).display());
+        let control = format!("'{}'", control_of(&folder).display());
+        let listen = listen(&[listeners, &[("control", &control)]].concat());
         std::fs::write(&file, listen + &config(folder.path())).unwrap();
         let program = Self { ratewright: Ratewright::serve(&[&file]), folder, pid: None };
         wait_until("it has a control socket", || program.control().exists());
@@ -40,11 +48,11 @@ impl Replaceable {
     }
 
     fn upgrade(&self) -> Output {
-        self.upgrade_by(&mut Command::new(env!("CARGO_BIN_EXE_ratewright")))
+        self.upgrade_by(&mut program())
     }
 
     fn upgrade_by(&self, command: &mut Command) -> Output {
-        command.args(["upgrade", "--control"]).arg(self.control()).output().unwrap()
+        output(command.args(["upgrade", "--control"]).arg(self.control()))
     }
 
     /// Upgrades it, and waits until the process before has ended.
@@ -113,9 +121,8 @@ fn an_idle_connection_outlives_an_upgrade_until_its_next_response() {
     let mut program = Replaceable::start(|_| {
         format!("stop_delay: 0s\nroutes: [{{id: app, match: {{path: /**}}, upstream: 'http://{address}'}}]\n")
     });
-    let connect = |address: &str| std::net::TcpStream::connect(address).unwrap();
-    let mut idle = [connect(&program.ratewright.gateway), connect(&program.ratewright.address)];
-    let mut probing = connect(&program.ratewright.admin);
+    let mut idle = [&program.ratewright.gateway, &program.ratewright.address].map(Stream::connect);
+    let mut probing = Stream::connect(&program.ratewright.admin);
     assert_eq!(super::ask(&mut probing, b"GET /ready HTTP/1.1\r\nHost: a\r\n\r\n").status, 200);
     let request = b"GET /openapi.json HTTP/1.1\r\nHost: a\r\n\r\n";
     for stream in &mut idle {
@@ -164,8 +171,9 @@ fn a_new_process_that_cannot_start_changes_nothing() {
 fn a_new_process_that_does_not_become_ready_changes_nothing() {
     let program = Replaceable::start(|_| "stop_delay: 0s\npolicies: []\n".to_owned());
     let ask = |path: &str| {
-        use std::io::{BufRead as _, BufReader, Write as _};
         let mut stream = std::os::unix::net::UnixStream::connect(program.control()).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_write_timeout(Some(PATIENCE)).unwrap();
         let _ = writeln!(stream, "{path}"); // the process may have closed the connection
         let mut said = String::new();
         let _ = BufReader::new(stream).read_line(&mut said);
@@ -197,7 +205,7 @@ fn a_new_process_that_does_not_become_ready_changes_nothing() {
 #[test]
 fn a_new_process_accepts_no_connection_before_it_is_ready() {
     let program = Replaceable::start(|_| "stop_delay: 0s\npolicies: []\n".to_owned());
-    let closed = ratewright_lab::free_port();
+    let closed = free_port();
     let before = std::fs::read_to_string(program.file()).unwrap();
     let store = format!("store: {{redis: {{url: 'redis://127.0.0.1:{closed}'}}, on_failure: closed}}\n");
     std::fs::write(program.file(), before + &store).unwrap();
@@ -243,9 +251,9 @@ fn a_replaced_process_ends_at_ctrl_c() {
             "stop_delay: 1h\ndrain_timeout: 1h\nroutes: [{{id: app, match: {{path: /**}}, upstream: 'http://{upstream}'}}]\n"
         )
     });
-    let mut stream = std::net::TcpStream::connect(&program.ratewright.gateway).unwrap();
-    std::io::Write::write_all(&mut stream, super::REQUEST).unwrap();
-    let _in_flight = silent.accept().unwrap();
+    let mut stream = Stream::connect(&program.ratewright.gateway);
+    stream.write_all(super::REQUEST).unwrap();
+    let _in_flight = accept(&silent);
     let output = program.upgrade();
     let printed = String::from_utf8(output.stdout).unwrap();
     program.pid = printed.split(' ').nth(1).map(str::to_owned);
@@ -265,15 +273,15 @@ fn a_replaced_process_ends_at_ctrl_c_at_any_time() {
     let upstream = silent.local_addr().unwrap();
     let route = format!("routes: [{{id: app, match: {{path: /**}}, upstream: 'http://{upstream}'}}]\n");
     let mut program = Replaceable::start(|_| format!("stop_delay: 0s\ndrain_timeout: 4s\n{route}"));
-    let mut stream = std::net::TcpStream::connect(&program.ratewright.gateway).unwrap();
-    std::io::Write::write_all(&mut stream, super::REQUEST).unwrap();
-    let _in_flight = silent.accept().unwrap();
-    let mut idle = std::net::TcpStream::connect(&program.ratewright.address).unwrap();
+    let mut stream = Stream::connect(&program.ratewright.gateway);
+    stream.write_all(super::REQUEST).unwrap();
+    let _in_flight = accept(&silent);
+    let mut idle = Stream::connect(&program.ratewright.address);
     assert_eq!(super::ask(&mut idle, super::REQUEST).headers.get("connection"), None);
     let output = program.upgrade();
     program.pid = String::from_utf8(output.stdout).unwrap().split(' ').nth(1).map(str::to_owned);
     program.ratewright.wait_for_line(&["replaced by a new process"]);
-    assert_eq!(std::io::Read::read(&mut idle, &mut [0]).unwrap(), 0, "idle connections are closed");
+    assert_eq!(idle.read(&mut [0]).unwrap(), 0, "idle connections are closed");
     wait_until("it ends", || {
         if program.ratewright.is_running() {
             program.ratewright.signal("INT");
@@ -284,49 +292,105 @@ fn a_replaced_process_ends_at_ctrl_c_at_any_time() {
     assert_eq!(status.code(), Some(130), "interrupted, not drained");
 }
 
+/// A user without a process on this machine, and a copy of the program for this user: the checkout may be in a folder
+/// that only its owner can enter. Each test has its own, because the system counts a user's processes in all checkouts.
+struct OtherUser {
+    id: String,
+    folder: TempDir,
+}
+
+impl OtherUser {
+    /// None if this user cannot become another one.
+    fn new() -> Option<Self> {
+        let id = unused_id().to_string();
+        if !output(as_user(&id).arg("true")).status.success() {
+            skip_here("only root can become somebody else");
+            return None;
+        }
+        let place = |place: PathBuf| {
+            let folder = TempDir::new_in(place).ok()?;
+            set_mode(folder.path(), 0o755);
+            let user = Self { id: id.clone(), folder };
+            // Not by this process: while one of its threads starts another program, that has the copy open for writing.
+            let copy = [Path::new(env!("CARGO_BIN_EXE_ratewright")), &user.program()];
+            assert!(output(Command::new("install").args(["-m", "755"]).args(copy)).status.success());
+            output(user.command(&[]).arg("--version")).status.success().then_some(user)
+        };
+        let user = [std::env::temp_dir(), "/tmp".into(), "/dev/shm".into()].into_iter().find_map(place);
+        Some(user.expect("a folder with programs that other users can run"))
+    }
+
+    fn program(&self) -> PathBuf {
+        self.folder.path().join("ratewright")
+    }
+
+    /// The program as this user runs it, by other commands such as `prlimit`.
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = as_user(&self.id);
+        command.args(words).arg(self.program());
+        command
+    }
+}
+
+/// Any of 40,000 user ids that no process has. A container may have no higher ones than 65,535.
+fn unused_id() -> u64 {
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    let used: BTreeSet<_> =
+        processes.filter_map(|process| Some(u64::from(process.metadata().ok()?.uid()))).collect();
+    let random = RandomState::new().build_hasher().finish() % 40_000;
+    (random..).map(|n| 20_000 + n % 40_000).find(|id| !used.contains(id)).unwrap()
+}
+
+fn as_user(id: &str) -> Command {
+    let mut command = Command::new("setpriv");
+    without_settings(&mut command);
+    command.args([&format!("--reuid={id}"), &format!("--regid={id}"), "--clear-groups"]);
+    command
+}
+
+fn set_mode(path: &Path, mode: u32) {
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+}
+
 /// Whatever threads the system refuses, a program that says that it is ready serves its gateway.
 #[test]
 fn a_program_without_threads_for_its_gateway_is_never_ready() {
-    if !is_root() {
-        return ratewright_lab::skip("only root can become somebody else, with a limit of its own");
-    }
-    let folder = TempDir::new().unwrap();
-    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
-    let file = folder.path().join("ratewright.yaml");
+    let Some(user) = OtherUser::new() else { return };
+    let file = user.folder.path().join("ratewright.yaml");
+    let route = "routes: [{id: app, match: {path: /**}, upstream: 'http://127.0.0.1:1'}]\n";
+    std::fs::write(&file, on_free_ports(route)).unwrap();
+    set_mode(&file, 0o644);
+    // The program may end while it is asked.
+    let get = |address: &str, path: &str| {
+        let (mut stream, mut head) = (Stream::from(TcpStream::connect(address).ok()?), [0; 12]);
+        stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes()).ok()?;
+        stream.read_exact(&mut head).ok()?;
+        String::from_utf8_lossy(&head[9..]).parse::<u16>().ok()
+    };
     let (mut n_refused, mut n_served) = (0, 0);
     // With fewer, tokio itself cannot start.
     let n_cores = std::thread::available_parallelism().unwrap().get();
     for n_threads in n_cores + 2..=2 * n_cores + 8 {
-        let [gateway, admin] = [(); 2].map(|()| format!("127.0.0.1:{}", ratewright_lab::free_port()));
-        let listen = format!("listen: {{gateway: '{gateway}', api: '127.0.0.1:0', admin: '{admin}'}}\n");
-        let route = "routes: [{id: app, match: {path: /**}, upstream: 'http://127.0.0.1:1'}]\n";
-        std::fs::write(&file, format!("{listen}stop_delay: 0s\n{route}")).unwrap();
-        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o644)).unwrap();
-        let mut command = Command::new("setpriv");
-        command.args(["--reuid=54321", "--regid=54321", "--clear-groups", "prlimit"]);
-        command.args([&format!("--nproc={n_threads}"), env!("CARGO_BIN_EXE_ratewright"), "serve"]);
-        let stdio = std::process::Stdio::null;
-        let mut program = Guarded(command.arg(&file).stdout(stdio()).stderr(stdio()).spawn().unwrap());
-        // The program may end while it is asked.
-        let get = |address: &str, path: &str| {
-            let (mut stream, mut head) = (std::net::TcpStream::connect(address).ok()?, [0; 12]);
-            let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n");
-            std::io::Write::write_all(&mut stream, request.as_bytes()).ok()?;
-            std::io::Read::read_exact(&mut stream, &mut head).ok()?;
-            String::from_utf8_lossy(&head[9..]).parse::<u16>().ok()
+        let mut command = user.command(&["prlimit", &format!("--nproc={n_threads}")]);
+        command.arg("serve").arg(&file);
+        let status = match Ratewright::try_spawn(command) {
+            Ok(mut program) => {
+                let mut is_ready = false;
+                wait_until("it is ready, or ends", || {
+                    is_ready = get(&program.admin, "/ready") == Some(200);
+                    is_ready || !program.is_running()
+                });
+                if is_ready {
+                    assert_eq!(get(&program.gateway, "/"), Some(502), "with {n_threads} threads");
+                    n_served += 1;
+                    continue;
+                }
+                program.wait_until_ended()
+            }
+            Err((status, _)) => status,
         };
-        let mut is_ready = false;
-        wait_until("it is ready, or ends", || {
-            is_ready = get(&admin, "/ready") == Some(200);
-            is_ready || program.0.try_wait().unwrap().is_some()
-        });
-        if is_ready {
-            assert_eq!(get(&gateway, "/"), Some(502), "with {n_threads} threads");
-            n_served += 1;
-        } else {
-            assert_ne!(program.0.wait().unwrap().code(), Some(0), "with {n_threads} threads");
-            n_refused += 1;
-        }
+        assert_ne!(status.code(), Some(0), "with {n_threads} threads");
+        n_refused += 1;
     }
     assert!(n_refused > 0 && n_served > 0, "{n_refused} refused, {n_served} served");
 }
@@ -342,10 +406,10 @@ fn a_control_socket_with_a_full_queue_is_reported() {
     rustix::net::listen(&socket, 0).unwrap();
     let _filling = std::os::unix::net::UnixStream::connect(&control).unwrap();
     let file = folder.path().join("ratewright.yaml");
-    let listen = format!("api: '127.0.0.1:0', admin: '127.0.0.1:0', control: '{}'", control.display());
-    std::fs::write(&file, format!("listen: {{{listen}}}\npolicies: []\n")).unwrap();
+    let listen = listen(&[("control", &format!("'{}'", control.display()))]);
+    std::fs::write(&file, format!("{listen}policies: []\n")).unwrap();
     let run = |args: &[&str], path: &Path| {
-        let output = Command::new(env!("CARGO_BIN_EXE_ratewright")).args(args).arg(path).output().unwrap();
+        let output = output(program().args(args).arg(path));
         (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
     };
     let (code, stderr) = run(&["serve"], &file);
@@ -360,24 +424,18 @@ fn a_control_socket_with_a_full_queue_is_reported() {
 /// The socket is its owner's. One that was opened to all by mistake still serves nobody else.
 #[test]
 fn other_users_cannot_use_the_control_socket() {
-    let program = Replaceable::start(|_| "stop_delay: 0s\npolicies: []\n".to_owned());
+    let user = OtherUser::new();
+    let folder = user.as_ref().map_or_else(TempDir::new, |user| TempDir::new_in(&user.folder)).unwrap();
+    let program = Replaceable::start_in(folder, &[], |_| "stop_delay: 0s\npolicies: []\n".to_owned());
     let control = program.control();
     assert_eq!(std::fs::metadata(&control).unwrap().permissions().mode() & 0o777, 0o600);
-    if !is_root() {
-        return ratewright_lab::skip("only root can become somebody else");
-    }
-    let open =
-        |path: &Path, mode| std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
-    open(program.folder.path(), 0o755);
-    let as_nobody = || {
-        let mut command = Command::new("setpriv");
-        command.args(["--reuid=65534", "--regid=65534", "--clear-groups", env!("CARGO_BIN_EXE_ratewright")]);
-        program.upgrade_by(&mut command)
-    };
+    let Some(user) = user else { return };
+    set_mode(program.folder.path(), 0o755);
+    let as_nobody = || program.upgrade_by(&mut user.command(&[]));
     let refused = as_nobody();
     assert_eq!(refused.status.code(), Some(3), "{refused:?}");
     assert!(String::from_utf8_lossy(&refused.stderr).contains("Permission denied"), "{refused:?}");
-    open(&control, 0o666);
+    set_mode(&control, 0o666);
     let refused = as_nobody();
     assert_eq!(refused.status.code(), Some(1), "{refused:?}");
     program.ratewright.wait_for_line(&["control connection rejected"]);
@@ -386,32 +444,26 @@ fn other_users_cannot_use_the_control_socket() {
 /// Listeners that the new file adds are opened, those that it drops are closed, and one that moves moves.
 #[test]
 fn an_upgrade_follows_the_listeners_of_the_new_file() {
-    let mut program = Replaceable::start(|_| "stop_delay: 0s\npolicies: []\n".to_owned());
+    // Nothing else takes the old ports at once, as it could with ephemeral ones.
+    let addresses = [(); 3].map(|()| format!("127.0.0.1:{}", free_port()));
+    let [old_api, old_admin, new_api] = addresses.each_ref().map(|address| format!("'{address}'"));
+    let listeners = [("api", old_api.as_str()), ("admin", &old_admin)];
+    let folder = TempDir::new().unwrap();
+    let mut program =
+        Replaceable::start_in(folder, &listeners, |_| "stop_delay: 0s\npolicies: []\n".to_owned());
     let before = std::fs::read_to_string(program.file()).unwrap();
-    let free = ratewright_lab::free_port();
-    let moved = before.replace("api: '127.0.0.1:0'", &format!("api: '127.0.0.1:{free}'"));
-    std::fs::write(program.file(), moved.replace("admin: '127.0.0.1:0'", "admin: off")).unwrap();
-    let Ratewright { address, admin, .. } = &program.ratewright;
-    let (address, admin) = (address.clone(), admin.clone());
+    let moved = before.replace(&old_api, &new_api).replace(&old_admin, "off");
+    std::fs::write(program.file(), moved).unwrap();
     program.replace();
-    let connects = |address: &str| std::net::TcpStream::connect(address).is_ok();
-    assert!(connects(&format!("127.0.0.1:{free}")));
-    assert!(!connects(&address) && !connects(&admin));
+    let connects = addresses.map(|address| TcpStream::connect(address).is_ok());
+    assert_eq!(connects, [false, false, true]);
 }
 
 #[test]
 fn without_a_running_process_it_says_what_to_look_at() {
-    let output = Command::new(env!("CARGO_BIN_EXE_ratewright"))
-        .args(["upgrade", "--control", "/nowhere/control.sock"])
-        .output()
-        .unwrap();
+    let output = output(program().args(["upgrade", "--control", "/nowhere/control.sock"]));
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(3));
     assert!(stderr.contains("cannot connect to control socket /nowhere/control.sock"), "{stderr}");
     assert!(stderr.contains("listen.control"), "{stderr}");
-}
-
-fn is_root() -> bool {
-    let output = Command::new("id").arg("-u").output().unwrap();
-    output.stdout == b"0\n"
 }
