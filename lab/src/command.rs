@@ -1,5 +1,6 @@
 //! Commands that end, and that see nothing of the shell's settings.
 
+use std::ffi::OsStr;
 use std::io::Read;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
@@ -45,6 +46,13 @@ pub fn without_settings(command: &mut Command) -> &mut Command {
             command.env_remove(name);
         }
     }
+    command
+}
+
+/// A program of others: without the settings of the shell, and with the real clock, whichever one the tests have.
+pub fn foreign(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new(program);
+    without_settings(&mut command).env_remove("LD_PRELOAD");
     command
 }
 

@@ -1,10 +1,11 @@
 //! Waits that end. Each has one deadline for all of it: an endless stream of small pieces is cut off too.
 
+use std::io::{BufRead, BufReader, Read};
 use std::net::TcpListener;
 use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::Receiver;
+use std::sync::mpsc::{Receiver, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -66,6 +67,29 @@ pub fn accept(listener: &TcpListener) -> Stream {
 pub fn join<T>(thread: JoinHandle<T>, what: &str) -> T {
     wait_until(what, || thread.is_finished());
     thread.join().unwrap_or_else(|panic| resume_unwind(panic))
+}
+
+/// The lines of a pipe, for [`receive`]. A thread of its own reads them, until the pipe ends.
+pub fn lines_of(pipe: impl Read + Send + 'static) -> Receiver<String> {
+    let (found, lines) = channel();
+    std::thread::spawn(move || {
+        let mut lines = BufReader::new(pipe).lines().map_while(Result::ok);
+        lines.all(|line| found.send(line).is_ok())
+    });
+    lines
+}
+
+/// All that comes out of a pipe until it ends.
+///
+/// # Panics
+/// If it does not within a minute, or is not UTF-8.
+#[track_caller]
+pub fn all_of(mut pipe: impl Read + Send + 'static, what: &str) -> String {
+    let reading = std::thread::spawn(move || {
+        let mut text = String::new();
+        pipe.read_to_string(&mut text).map(|_| text)
+    });
+    join(reading, what).expect("text in UTF-8")
 }
 
 /// What a future returns.

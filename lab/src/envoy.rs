@@ -162,8 +162,9 @@ impl Envoy {
         let (file, log) = (folder.path().join("envoy.yaml"), folder.path().join("envoy.log"));
         std::fs::write(&file, text).expect("a file");
         let command = [program.as_os_str(), "-c".as_ref(), file.as_os_str(), "--concurrency".as_ref()];
-        let command =
-            command.into_iter().chain(["1", "--disable-hot-restart", "-l", "warn"].map(AsRef::as_ref));
+        // It would keep the lines of an access log for ten seconds.
+        let more = ["1", "--disable-hot-restart", "-l", "warn", "--file-flush-interval-msec", "50"];
+        let command = command.into_iter().chain(more.map(AsRef::as_ref));
         let running = ServerProcess::start(command, log);
         running.wait_for_port(port);
         Self { port, _running: running, _folder: folder }

@@ -1,23 +1,40 @@
-//! Skips tests whose tools are not installed, and tests that this user or this machine cannot run.
+//! Which tests run: those whose tools are installed, and in `make test-all` those that take long.
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
+use std::io::Write;
+use std::sync::{Mutex, PoisonError};
 
 /// Prints why a test is skipped. The caller must then return.
 ///
 /// # Panics
 /// If `CI` is set: there, a skipped test is a failure.
-#[expect(clippy::print_stderr, reason = "a skipped test counts as passed, so its reason must be seen")]
 pub fn skip(reason: &str) {
     let ci = std::env::var_os("CI");
     assert!(!is_ci(ci.as_deref()), "test cannot be skipped because CI is set: {reason}");
-    eprintln!("skipped: {reason}");
+    print_once(reason);
 }
 
-/// Prints why a test is skipped that this user or this machine cannot run, whatever is installed: it takes root, or a
-/// network. It is skipped where `CI` is set, too. The caller must then return.
-#[expect(clippy::print_stderr, reason = "a skipped test counts as passed, so its reason must be seen")]
+/// The same for what this user or this machine lacks, whatever is installed: root's rights, a network, git. It is skipped where `CI` is
+/// set, too.
 pub fn skip_here(reason: &str) {
-    eprintln!("skipped: {reason}");
+    print_once(reason);
+}
+
+/// True in `make test-all`, which sets `FULL`: for more examples and larger bodies.
+#[must_use]
+pub fn is_full_run() -> bool {
+    std::env::var_os("FULL").is_some()
+}
+
+/// Prints a reason the first time that it is given. A skipped test counts as passed, and the test harness shows nothing of it but
+/// what is written to standard error directly.
+fn print_once(reason: &str) {
+    static PRINTED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    let mut printed = PRINTED.lock().unwrap_or_else(PoisonError::into_inner);
+    if printed.insert(reason.to_owned()) {
+        let _closed = writeln!(std::io::stderr(), "skipped: {reason}");
+    }
 }
 
 /// True unless `CI` is unset, empty, "0" or "false".

@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
 use ratewright_lab::{
-    Client, Load, Nginx, Prometheus, Redis, Stream, accept, free_port, join, output, output_within,
-    wait_until, without_settings,
+    Client, Load, Nginx, PATIENCE, Prometheus, Redis, Stream, accept, all_of, foreign, free_port, join,
+    lines_of, output, output_within, receive, wait, wait_until, without_settings,
 };
 
 #[test]
@@ -165,4 +166,30 @@ fn programs_see_no_settings_of_the_shell() {
     ]);
     let text = String::from_utf8(output(without_settings(&mut command)).stdout).unwrap();
     assert!(text.contains("PATH=") && !text.contains("on-purpose"), "{text}");
+}
+
+#[test]
+fn lines_of_a_pipe_are_read_while_it_is_open() {
+    let mut shell = foreign("sh");
+    shell.args(["-c", "echo one; read -r word; echo $word; echo three"]);
+    let mut shell = shell.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let lines = lines_of(shell.stdout.take().unwrap());
+    assert_eq!(receive(&lines, "the first line"), "one");
+    writeln!(shell.stdin.take().unwrap(), "two").unwrap();
+    assert_eq!([receive(&lines, "the second line"), receive(&lines, "the third line")], ["two", "three"]);
+    assert_eq!(lines.recv_timeout(PATIENCE), Err(RecvTimeoutError::Disconnected), "the pipe has ended");
+    assert!(wait(&mut shell).success());
+    let mut shell = foreign("sh").args(["-c", "echo one; echo two"]).stdout(Stdio::piped()).spawn().unwrap();
+    assert_eq!(all_of(shell.stdout.take().unwrap(), "the shell ends"), "one\ntwo\n");
+    assert!(wait(&mut shell).success());
+}
+
+#[test]
+fn programs_of_others_have_the_real_clock_and_no_settings() {
+    let command = foreign("sh");
+    let removed: BTreeSet<_> =
+        command.get_envs().filter(|(_, value)| value.is_none()).map(|(name, _)| name).collect();
+    for name in ["LD_PRELOAD", "HTTP_PROXY", "RATEWRIGHT_PROFILE", "REDISCLI_AUTH"] {
+        assert!(removed.contains(std::ffi::OsStr::new(name)), "{name}: {removed:?}");
+    }
 }

@@ -14,14 +14,16 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::sync::LazyLock;
 
+use ratewright_lab::{free_port, output};
 use tempfile::TempDir;
 
 use super::commands::check_shell;
 use super::markdown::{Block, blocks};
 use super::page_files::{objection_of_check, write_files};
 use super::replayed::{ELSEWHERE, is_replayed};
-use crate::packages::{root, text_of};
+use crate::packages::{files_in, root, text_of, tracked};
 
 /// Blocks with a test of their own: the page, how the block begins after its backticks, and the test.
 const SPECIAL: [(&str, &str, &str); 23] = [
@@ -57,14 +59,13 @@ const SPECIAL: [(&str, &str, &str); 23] = [
 /// Pages whose blocks are not a reader's: what was decided, and what has changed.
 const NOT_CHECKED: [&str; 2] = ["docs/decisions/", "CHANGELOG.md"];
 
-/// The Markdown pages that git tracks, by their path from the root.
+/// The Markdown pages that git tracks, by their path from the root. Without a checkout there are none.
 fn pages() -> Vec<String> {
-    let git = Command::new("git").args(["ls-files", "*.md"]).current_dir(root()).output().unwrap();
-    let pages = String::from_utf8(git.stdout).unwrap();
-    let is_checked = |page: &&str| !NOT_CHECKED.iter().any(|start| page.starts_with(start));
+    let is_page =
+        |file: &String| file.ends_with(".md") && !NOT_CHECKED.iter().any(|start| file.starts_with(start));
     // A tracked file may be deleted in the working tree; the commit will say so.
-    let exists = |page: &&str| root().join(page).is_file();
-    pages.lines().filter(is_checked).filter(exists).map(str::to_owned).collect()
+    let exists = |page: &String| root().join(page).is_file();
+    tracked().unwrap_or_default().into_iter().filter(is_page).filter(exists).collect()
 }
 
 /// A page, and a folder with the files that it shows.
@@ -123,19 +124,22 @@ fn special(page: &str, block: &Block<'_>) -> Option<&'static (&'static str, &'st
     SPECIAL.iter().find(|(special, start, _)| *special == page && begins.starts_with(start))
 }
 
-/// What nginx says against lines for a location, a server, or all of `http`.
+/// What nginx says against lines for a location, a server, or all of `http`. It also opens the ports, so it gets another one.
 fn objection_of_nginx(text: &str, folder: &Path) -> Option<String> {
     let (file, mut objection) = (folder.join("nginx.conf"), String::new());
+    let listen = format!("listen 127.0.0.1:{};", free_port());
+    let text = ["listen 80;", "listen 8888;"]
+        .iter()
+        .fold(text.to_owned(), |text, usual| text.replace(usual, &listen));
     let wrapped = [
-        format!("http {{ server {{ listen 127.0.0.1:1; location / {{ {text} }} }} }}"),
-        format!("http {{ server {{ listen 127.0.0.1:1; {text} }} }}"),
+        format!("http {{ server {{ {listen} location / {{ {text} }} }} }}"),
+        format!("http {{ server {{ {listen} {text} }} }}"),
         format!("http {{ {text} }}"),
-        text.to_owned(),
+        text,
     ];
     for text in wrapped {
         std::fs::write(&file, format!("pid nginx.pid;\nerror_log stderr;\nevents {{}}\n{text}\n")).unwrap();
-        let nginx =
-            Command::new("nginx").arg("-t").arg("-p").arg(folder).arg("-c").arg(&file).output().unwrap();
+        let nginx = output(Command::new("nginx").arg("-t").arg("-p").arg(folder).arg("-c").arg(&file));
         if nginx.status.success() {
             return None;
         }
@@ -149,17 +153,22 @@ fn objection_of_promtool(text: &str, folder: &Path) -> Option<String> {
     let rule =
         format!("groups: [{{name: page, rules: [{{record: page, expr: {}}}]}}]", serde_json::json!(text));
     std::fs::write(folder.join("rules.yaml"), rule).unwrap();
-    let output =
-        Command::new("promtool").args(["check", "rules", "rules.yaml"]).current_dir(folder).output().unwrap();
+    let mut promtool = Command::new("promtool");
+    let output = output(promtool.args(["check", "rules", "rules.yaml"]).current_dir(folder));
     (!output.status.success()).then(|| String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
+/// The code of all crates and of the client in TypeScript.
+static SOURCES: LazyLock<String> = LazyLock::new(|| {
+    let files = ["crates", "clients/typescript"].map(files_in).into_iter().flatten();
+    let is_source =
+        |file: &Path| [".rs", ".test.mjs"].iter().any(|end| file.to_string_lossy().ends_with(end));
+    files.filter(|file| is_source(file)).map(|file| std::fs::read_to_string(file).unwrap()).collect()
+});
+
 /// True if some crate, or the client in TypeScript, has a test of that name.
 fn exists(test: &str) -> bool {
-    let (rust, script) = (format!("fn {test}("), format!("test(\"{test}\""));
-    let mut git = Command::new("git");
-    git.args(["grep", "--untracked", "-q", "-F", "-e", &rust, "-e", &script, "--", "*.rs", "*.test.mjs"]);
-    git.current_dir(root()).status().unwrap().success()
+    SOURCES.contains(&format!("fn {test}(")) || SOURCES.contains(&format!("test(\"{test}\""))
 }
 
 /// True if the documentation of a crate has the page in it, whose Rust blocks then are doctests.

@@ -2,12 +2,14 @@
 
 use std::process::Command;
 
+use ratewright_lab::output;
+
 use crate::packages::{root, text_of};
 use crate::process::run;
 
 /// Checks that the commands are well-formed, and that their make targets, tests and options exist.
 pub(super) fn check_shell(text: &str) -> Result<(), String> {
-    let parsed = Command::new("bash").args(["-n", "-c", text]).output().unwrap();
+    let parsed = output(Command::new("bash").args(["-n", "-c", text]));
     if !parsed.status.success() {
         return Err(String::from_utf8_lossy(&parsed.stderr).into_owned());
     }

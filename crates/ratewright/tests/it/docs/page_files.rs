@@ -3,7 +3,7 @@
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use ratewright_lab::write_certificates;
+use ratewright_lab::{output, write_certificates};
 
 use super::markdown::blocks;
 use crate::packages::root;
@@ -41,6 +41,6 @@ pub(super) fn objection_of_check(file: &str, folder: &Path, more: &[&str]) -> Op
     for name in ["JWT_SECRET", "RATEWRIGHT_TOKEN", "REDIS_PASSWORD"] {
         check.env(name, "a-value-for-tests-long-enough-for-HS256");
     }
-    let output = check.args(more).current_dir(folder).output().unwrap();
+    let output = output(check.args(more).current_dir(folder));
     (!output.status.success()).then(|| String::from_utf8_lossy(&output.stderr).into_owned())
 }

@@ -4,23 +4,22 @@
 //! On a busy machine a decision may take longer than the timeout on the page, so a program that needs a response gets a
 //! longer one.
 
-use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
-use ratewright_lab::{free_port, skip, wait_until};
+use ratewright_lab::{PATIENCE, Stream, foreign, free_port, join, output, output_within, skip, wait_until};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::markdown::blocks;
 use super::transcript::is_alike;
 use super::{files, page};
+use crate::packages::{build_go, has_languages, program};
 use crate::process::{Guarded, Ratewright, http};
 
 const PAGE: &str = "guides/rest.md";
@@ -67,7 +66,7 @@ const KOTLIN: Snippet = Snippet {
 const GO: Snippet = Snippet {
     file: "limits.go",
     timeout: ["100 * time.Millisecond", "20 * time.Second"],
-    build: &["go", "build", "-o", "limits", "limits.go"],
+    build: &["go"],
     run: &["./limits"],
 };
 
@@ -88,34 +87,25 @@ impl Snippet {
     fn folder_with(&self, text: &str) -> TempDir {
         let folder = TempDir::new().unwrap();
         std::fs::write(folder.path().join(self.file), text).unwrap();
-        if let Some((program, args)) = self.build.split_first() {
-            let build = Command::new(program).args(args).current_dir(&folder).output().unwrap();
-            assert!(build.status.success(), "{}", String::from_utf8_lossy(&build.stderr));
+        match self.build {
+            [] => {}
+            ["go"] => build_go(folder.path(), self.file, "limits"),
+            [compiler, args @ ..] => {
+                let build = output_within(5 * PATIENCE, foreign(compiler).args(args).current_dir(&folder));
+                assert!(build.status.success(), "{}", String::from_utf8_lossy(&build.stderr));
+            }
         }
         folder
     }
 
     /// Runs the program to its end, and gives what it prints.
     fn run(&self, folder: &TempDir, url: &str, token: Option<&str>) -> String {
-        let output = |name: &str| folder.path().join(name);
-        let mut program = Command::new(self.run[0]);
-        program.args(&self.run[1..]).current_dir(folder).env("RATEWRIGHT_URL", url).stdin(Stdio::null());
-        match token {
-            Some(token) => program.env("RATEWRIGHT_TOKEN", token),
-            None => program.env_remove("RATEWRIGHT_TOKEN"),
-        };
-        program
-            .stdout(File::create(output("stdout")).unwrap())
-            .stderr(File::create(output("stderr")).unwrap());
-        let mut program = Guarded(program.spawn().unwrap());
-        let mut status = None;
-        wait_until("the program ends", || {
-            status = program.0.try_wait().unwrap();
-            status.is_some()
-        });
-        let read = |name: &str| std::fs::read_to_string(output(name)).unwrap();
-        assert!(status.unwrap().success(), "{}: {}{}", self.file, read("stdout"), read("stderr"));
-        read("stdout")
+        let mut command = foreign(program(self.run[0]));
+        command.args(&self.run[1..]).current_dir(folder).env("RATEWRIGHT_URL", url);
+        command.envs(token.map(|token| ("RATEWRIGHT_TOKEN", token)));
+        let output = output(&mut command);
+        assert!(output.status.success(), "{}: {output:?}", self.file);
+        String::from_utf8(output.stdout).unwrap()
     }
 }
 
@@ -134,8 +124,13 @@ fn outputs() -> [String; 3] {
     texts.try_into().expect("three outputs")
 }
 
-fn is_installed(program: &str, version: &str) -> bool {
-    Command::new(program).arg(version).output().is_ok_and(|output| output.status.success())
+fn is_installed(name: &str) -> bool {
+    let is_there =
+        foreign(program(name)).arg("--version").output().is_ok_and(|output| output.status.success());
+    if !is_there {
+        skip(&format!("{name} is not installed"));
+    }
+    is_there
 }
 
 /// Statuses that the clients must tell apart.
@@ -180,7 +175,7 @@ impl ScriptedServer {
                 }
                 let seen = Arc::clone(&shared);
                 seen.lock().unwrap().n_connections += 1;
-                std::thread::spawn(move || serve(stream, after, &seen));
+                std::thread::spawn(move || serve(stream.into(), after, &seen));
             }
         });
         Self { address, is_ended, seen, thread }
@@ -190,14 +185,13 @@ impl ScriptedServer {
     fn end(self) -> Seen {
         self.is_ended.store(true, Ordering::SeqCst);
         TcpStream::connect(&self.address).unwrap();
-        self.thread.join().unwrap();
+        join(self.thread, "the server ends");
         std::mem::take(&mut self.seen.lock().unwrap())
     }
 }
 
 /// Responds to the requests of a connection.
-fn serve(mut stream: TcpStream, after: After, seen: &Mutex<Seen>) {
-    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+fn serve(mut stream: Stream, after: After, seen: &Mutex<Seen>) {
     while let Some((head, body)) = read_request(&mut stream) {
         let mut status = 200;
         if body["attributes"]["user"] == "anna" {
@@ -214,7 +208,7 @@ fn serve(mut stream: TcpStream, after: After, seen: &Mutex<Seen>) {
 }
 
 /// The next request: its head in lower case, and its body. Nothing if the client has closed the connection.
-fn read_request(stream: &mut TcpStream) -> Option<(String, Value)> {
+fn read_request(stream: &mut Stream) -> Option<(String, Value)> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         let mut byte = [0];
@@ -265,48 +259,40 @@ fn check(snippet: &Snippet) {
 
 #[test]
 fn the_client_in_python_asks_and_fails_open() {
-    if !is_installed("python3", "--version") {
-        return skip("python3 is not installed");
+    if !is_installed("python3") {
+        return;
     }
     check(&PYTHON);
     let n_connections = run_scripted(&PYTHON, &PYTHON.patient(), After::Close);
     assert_eq!(n_connections, SCRIPT.len(), "it connects again if an idle connection was closed");
 }
 
-/// Not everyone who builds Ratewright has Node in the path.
 #[test]
 fn the_client_in_node_asks_and_fails_open() {
-    if !is_installed("node", "--version") {
-        return eprintln!("skipped: node is not installed");
+    if is_installed("node") {
+        check(&NODE);
     }
-    check(&NODE);
 }
 
-/// Not everyone who builds Ratewright has Java.
 #[test]
 fn the_client_in_java_asks_and_fails_open() {
-    if !is_installed("javac", "--version") {
-        return eprintln!("skipped: the JDK is not installed");
+    if has_languages() {
+        check(&JAVA);
     }
-    check(&JAVA);
 }
 
-/// Not everyone who builds Ratewright has Kotlin.
 #[test]
 fn the_client_in_kotlin_asks_and_fails_open() {
-    if !is_installed("kotlinc", "-version") {
-        return eprintln!("skipped: kotlinc is not installed");
+    if has_languages() {
+        check(&KOTLIN);
     }
-    check(&KOTLIN);
 }
 
-/// Not everyone who builds Ratewright has Go.
 #[test]
 fn the_client_in_go_asks_and_fails_open() {
-    if !is_installed("go", "version") {
-        return eprintln!("skipped: go is not installed");
+    if has_languages() {
+        check(&GO);
     }
-    check(&GO);
 }
 
 /// Starts the server of the page beside its client.
@@ -315,8 +301,8 @@ fn start_server(folder: &Path, url: &str) -> (Guarded, String) {
     let text = block("server.mjs");
     assert_eq!(text.matches("3001").count(), 1);
     std::fs::write(folder.join("server.mjs"), text.replace("3001", &port)).unwrap();
-    let mut node = Command::new("node");
-    node.arg("server.mjs").current_dir(folder).env("RATEWRIGHT_URL", url).env_remove("RATEWRIGHT_TOKEN");
+    let mut node = foreign(program("node"));
+    node.arg("server.mjs").current_dir(folder).env("RATEWRIGHT_URL", url).stdin(Stdio::null());
     let mut server = Guarded(node.spawn().unwrap());
     let address = format!("127.0.0.1:{port}");
     wait_until("the server listens", || {
@@ -328,8 +314,8 @@ fn start_server(folder: &Path, url: &str) -> (Guarded, String) {
 
 #[test]
 fn the_server_in_node_forwards_the_headers() {
-    if !is_installed("node", "--version") {
-        return eprintln!("skipped: node is not installed");
+    if !is_installed("node") {
+        return;
     }
     let (ratewright, folder) = (Ratewright::start(files(&page(PAGE))[0]), NODE.patient());
     let (_server, address) = start_server(folder.path(), &format!("http://{}", ratewright.address));

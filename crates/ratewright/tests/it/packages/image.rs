@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use ratewright_lab::{Prometheus, wait_until};
+use ratewright_lab::{Prometheus, output, wait_until};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -98,7 +98,7 @@ fn the_image_runs_without_root_and_without_a_shell() {
     let health = exec_form(health.split_once(" CMD ").unwrap().1);
     wait_until("the program in the image is healthy", || {
         assert!(running.0.try_wait().unwrap().is_none(), "it ended");
-        in_image(&health).output().unwrap().status.success()
+        output(&mut in_image(&health)).status.success()
     });
 }
 
@@ -118,7 +118,7 @@ fn the_image_opens_the_gateway_only() {
 #[test]
 fn hadolint_accepts_the_dockerfile() {
     let Some(mut hadolint) = python_tool("hadolint") else { return };
-    let output = hadolint.args(["--failure-threshold", "style", "Dockerfile"]).output().unwrap();
+    let output = output(hadolint.args(["--failure-threshold", "style", "Dockerfile"]));
     assert!(output.status.success() && output_of(&output).is_empty(), "{}", output_of(&output));
 }
 

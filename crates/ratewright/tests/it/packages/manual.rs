@@ -2,6 +2,7 @@
 
 use std::process::Command;
 
+use ratewright_lab::output;
 use tempfile::TempDir;
 
 use super::{BINARY, has, output_of, run};
@@ -18,12 +19,9 @@ fn man_reads_every_page_without_a_warning_and_shows_the_examples() {
     assert!(pages.len() > 12, "{pages:?}");
     for page in &pages {
         // Examples are not wrapped, and some are long.
-        let man = Command::new("man")
-            .args(["--warnings", "--local-file"])
-            .arg(page)
-            .envs([("MANWIDTH", "200"), ("LC_ALL", "C.UTF-8"), ("MAN_KEEP_FORMATTING", "")])
-            .output()
-            .unwrap();
+        let mut man = Command::new("man");
+        man.args(["--warnings", "--local-file"]).arg(page);
+        let man = output(man.envs([("MANWIDTH", "200"), ("LC_ALL", "C.UTF-8"), ("MAN_KEEP_FORMATTING", "")]));
         assert!(man.status.success() && man.stderr.is_empty(), "{}: {}", page.display(), output_of(&man));
     }
     let shown = run(Command::new("man")
@@ -47,7 +45,7 @@ fn man_reads_every_page_without_a_warning_and_shows_the_examples() {
 fn one_page_goes_to_standard_output_and_a_folder_that_cannot_be_written_is_reported() {
     let page = run(Command::new(BINARY).arg("man"));
     assert!(page.starts_with(".TH \"RATEWRIGHT\" \"1\""), "{page}");
-    let output = Command::new(BINARY).args(["man", "--folder", "/dev/null/man"]).output().unwrap();
+    let output = output(Command::new(BINARY).args(["man", "--folder", "/dev/null/man"]));
     assert_eq!(output.status.code(), Some(1));
     assert!(
         output_of(&output).starts_with("error: cannot write to /dev/null/man: "),
@@ -80,8 +78,10 @@ fn fish_completes_a_command() {
         return;
     }
     let folder = TempDir::new().unwrap();
-    let asks = format!("source {}; complete --do-complete 'ratewright hea'", script("fish", &folder));
-    let printed = run(Command::new("fish").args(["--no-config", "-c", &asks]).env("HOME", folder.path()));
+    let asks = "source $argv[1]; complete --do-complete 'ratewright hea'";
+    let mut fish = Command::new("fish");
+    fish.args(["--no-config", "-c", asks]).arg(script("fish", &folder));
+    let printed = run(fish.env("HOME", folder.path()));
     assert_eq!(printed.split('\t').next(), Some("health"), "{printed}");
 }
 
@@ -96,7 +96,7 @@ fn zsh_completes_a_command() {
         zmodload zsh/zpty
         shown=
         wait_for() {
-            for _ in {1..1200}; do
+            for _ in {1..800}; do
                 if zpty -rt terminal part; then shown+=$part; else sleep 0.05; fi
                 [[ $shown == *$1* ]] && return 0
             done
@@ -104,13 +104,13 @@ fn zsh_completes_a_command() {
             exit 1
         }
         zpty -b terminal 'zsh -f -i'
-        zpty -w terminal "autoload -Uz compinit; compinit -u -D; source $0; echo load''ed"
+        zpty -w terminal "autoload -Uz compinit; compinit -u -D; source ${(q)0}; echo load''ed"
         wait_for loaded
         zpty -w -n terminal $'ratewright hea\t'
         wait_for 'ratewright health'
         zpty -d terminal
     "#;
-    let mut zsh = Command::new("timeout");
-    zsh.args(["90", "zsh", "-f", "-c", asks]).arg(script("zsh", &folder)).env("HOME", folder.path());
+    let mut zsh = Command::new("zsh");
+    zsh.args(["-f", "-c", asks]).arg(script("zsh", &folder)).env("HOME", folder.path());
     run(&mut zsh);
 }

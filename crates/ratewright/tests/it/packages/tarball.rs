@@ -9,8 +9,9 @@ use tempfile::TempDir;
 use super::{BINARY, root, run};
 
 fn make(folder: &Path) -> String {
-    let script = root().join("deploy/dist");
-    let name = run(Command::new(script).arg(BINARY).arg(folder).env("SOURCE_DATE_EPOCH", "1700000000"));
+    let mut dist = Command::new(root().join("deploy/dist"));
+    // A binary that is not optimised is large.
+    let name = run(dist.arg(BINARY).arg(folder).arg("--fast").env("SOURCE_DATE_EPOCH", "1700000000"));
     name.trim().to_owned()
 }
 

@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 
 use tempfile::TempDir;
 
-use super::{root, run};
+use super::{GIT_VARIABLES, has_git, root, run};
 
 static BUILD_SCRIPT: LazyLock<PathBuf> = LazyLock::new(|| {
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("build-script");
@@ -20,6 +20,7 @@ static BUILD_SCRIPT: LazyLock<PathBuf> = LazyLock::new(|| {
 fn built_in(folder: &Path, variables: &[(&str, &str)]) -> (String, Vec<PathBuf>) {
     let mut script = Command::new(&*BUILD_SCRIPT);
     script.current_dir(folder).env_remove("RATEWRIGHT_COMMIT").env("PROFILE", "release");
+    GIT_VARIABLES.iter().for_each(|name| _ = script.env_remove(name));
     // The repository is the folder's own, not one around it.
     script.env("GIT_CEILING_DIRECTORIES", std::env::temp_dir()).envs(variables.iter().copied());
     let printed = run(&mut script);
@@ -32,7 +33,7 @@ fn built_in(folder: &Path, variables: &[(&str, &str)]) -> (String, Vec<PathBuf>)
 }
 
 fn git(folder: &Path, args: &[&str]) -> String {
-    let mut git = Command::new("git");
+    let mut git = super::git();
     git.args(["-c", "user.name=a", "-c", "user.email=a@example.com", "-c", "commit.gpgsign=false"]);
     run(git.args(args).current_dir(folder)).trim().to_owned()
 }
@@ -53,6 +54,9 @@ fn head(folder: &Path) -> String {
 
 #[test]
 fn the_commit_is_that_of_the_checkout_and_of_a_worktree() {
+    if !has_git() {
+        return;
+    }
     let (main, other) = (repository(), TempDir::new().unwrap());
     let worktree = other.path().join("worktree");
     git(main.path(), &["worktree", "add", "--quiet", "-b", "other", worktree.to_str().unwrap()]);
@@ -82,6 +86,9 @@ fn without_git_the_commit_is_named_by_the_environment_or_unknown() {
 /// Sources that were unpacked in somebody else's repository are not of its commit.
 #[test]
 fn a_parent_repository_is_ignored() {
+    if !has_git() {
+        return;
+    }
     let folder = repository();
     let inner = folder.path().join("vendor");
     std::fs::create_dir(&inner).unwrap();
@@ -91,6 +98,9 @@ fn a_parent_repository_is_ignored() {
 
 #[test]
 fn debug_builds_do_not_ask_git() {
+    if !has_git() {
+        return;
+    }
     let folder = repository();
     let (commit, watched) = built_in(folder.path(), &[("PROFILE", "debug")]);
     assert_eq!((commit.as_str(), watched.len()), ("unknown", 1));

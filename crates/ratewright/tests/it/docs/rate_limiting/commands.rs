@@ -2,6 +2,8 @@
 
 use std::process::Command;
 
+use ratewright_lab::output;
+
 use super::PAGES;
 use crate::docs::markdown::{blocks, headings};
 use crate::docs::page;
@@ -15,8 +17,8 @@ fn d4_the_commands_for_tests_name_tests_that_exist() {
         (text_of("Makefile"), text_of("docker-compose.yaml"), text_of("Cargo.toml"));
     let mut n_tests = 0;
     for block in blocks(&page).iter().filter(|block| block.language == "sh") {
-        let parsed = Command::new("sh").args(["-n", "-c", block.text]).status().unwrap();
-        assert!(parsed.success(), "{}", block.text);
+        let parsed = output(Command::new("sh").args(["-n", "-c", block.text]));
+        assert!(parsed.status.success(), "{}", block.text);
         for line in block.text.lines().map(|line| line.split(" #").next().unwrap().trim()) {
             let words: Vec<_> = line.split(' ').collect();
             match words[..] {
