@@ -227,7 +227,9 @@ fn the_last_reload_and_its_error_are_shown() {
     let first = reload(&first);
     assert_eq!((&first["failed"], &first["lastError"]), (&json!(0), &Value::Null));
     ratewright.rewrite("policies: [{name: broken}]\n");
-    let failed = reload(&lines.until(|line| reload(line)["failed"] == 1));
+    // The count is a moment earlier than the error.
+    let failed = lines.until(|line| reload(line)["failed"] == 1 && reload(line)["lastError"].is_string());
+    let failed = reload(&failed);
     assert!(failed["lastError"].as_str().unwrap().contains("broken"), "{failed}");
     assert_eq!(failed["loadedAt"], first["loadedAt"], "the old file stays in force");
     ratewright.rewrite(&POLICIES.replace("2/h", "3/h"));
