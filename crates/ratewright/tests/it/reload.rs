@@ -119,7 +119,7 @@ fn a_file_without_policies_is_rejected() {
         "policy file rejected: section policies is missing",
         "write policies: []",
     ]);
-    assert_eq!(ratewright.metric(FAILURES), 1.0);
+    wait_until("it is counted: the log is a moment earlier", || ratewright.metric(FAILURES) == 1.0);
     assert_eq!(look(&ratewright, "192.0.2.1", "api"), Some(3));
     ratewright.reload("policies: []\n");
     assert_eq!(look(&ratewright, "192.0.2.1", "api"), None);
