@@ -1,7 +1,9 @@
 //! Requests by curl, over HTTP/1.1 and HTTP/2.
 
 use std::io::Write as _;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
+
+use ratewright_lab::{PATIENCE, foreign, output_of};
 
 /// A request: the method, the path, and its headers, which may be no text.
 pub(crate) type Request<'a> = (&'a str, &'a str, &'a [&'a [u8]]);
@@ -41,11 +43,11 @@ pub(crate) fn curl(version: &str, address: &str, requests: &[Request<'_>]) -> Ve
             add_option(&mut config, "header", empty.as_deref().unwrap_or(header));
         }
     }
-    let mut curl = Command::new("curl");
+    let mut curl = foreign("curl");
     curl.args(["-s", "-K", "-"]).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut curl = curl.spawn().unwrap();
     curl.stdin.take().unwrap().write_all(&config).unwrap(); // it reads all of it first
-    let printed = curl.wait_with_output().unwrap().stdout;
+    let printed = output_of(curl, 2 * PATIENCE).stdout;
     let printed = String::from_utf8_lossy(&printed);
     let responses: Vec<Response> = printed
         .split_terminator(END)
