@@ -7,9 +7,9 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use ratewright_lab::{PATIENCE, Stream};
 use serde_json::json;
 
 use crate::process::Ratewright;
@@ -30,11 +30,9 @@ fn is_full() -> bool {
 }
 
 /// A connection that gives up after a while.
-fn connect(ratewright: &Ratewright) -> Option<TcpStream> {
+fn connect(ratewright: &Ratewright) -> Option<Stream> {
     let stream = TcpStream::connect(&ratewright.address).ok()?;
-    stream.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
-    stream.set_write_timeout(Some(Duration::from_secs(5))).ok()?;
-    Some(stream)
+    Some(Stream::from(stream).lasting(Duration::from_secs(5)))
 }
 
 /// Sends requests during `attack`; each response must be right. A client over its limit stays denied. Returns the number of
@@ -44,14 +42,13 @@ fn besieged(name: &str, attack: impl Fn(&Ratewright) + Sync) {
     let offender = || ratewright.decide(&json!({ "user": "offender" })).status;
     (0..5).for_each(|_| assert_eq!(offender(), 200));
     assert_eq!(offender(), 429);
-    let is_over = AtomicBool::new(false);
     let (mut n_answers, mut slowest) = (0_u64, Duration::ZERO);
+    let (start, limit) = (Instant::now(), if is_full() { 10 * PATIENCE } else { 2 * PATIENCE });
     std::thread::scope(|scope| {
-        scope.spawn(|| {
-            attack(&ratewright);
-            is_over.store(true, Ordering::Relaxed);
-        });
-        while !is_over.load(Ordering::Relaxed) || n_answers < 20 {
+        let attack = scope.spawn(|| attack(&ratewright));
+        // An attack whose assertion has failed is over too.
+        while !attack.is_finished() || n_answers < 20 {
+            assert!(start.elapsed() < limit, "{name} lasts for more than {limit:?}");
             let begun = Instant::now();
             let answer = ratewright.decide(&json!({ "ip": "192.0.2.1", "path": "/" }));
             assert_eq!(answer.status, 200, "{name}: {}", answer.body);

@@ -3,7 +3,7 @@
 mod interactions;
 mod proxies;
 
-use ratewright_lab::write_certificates;
+use ratewright_lab::{foreign, output, write_certificates};
 
 use crate::process::{Answer, Ratewright, http, http_from, run};
 
@@ -211,7 +211,7 @@ fn untrusted_callers_get_401() {
 fn a_proxy_on_another_machine_needs_no_bearer_token() {
     let Some(own) = crate::process::own_address() else { return };
     let config = format!(
-        "listen: {{api: '{own}:0', admin: 'off'}}\nclients: {{trusted_proxies: ['{own}']}}\n\
+        "listen: {{gateway: '127.0.0.1:0', api: '{own}:0', grpc: '127.0.0.1:0', admin: 'off'}}\nclients: {{trusted_proxies: ['{own}']}}\n\
          api: {{authorize: forward-auth, tokens: [s3cret-token-1]}}{POLICIES}"
     );
     let folder = tempfile::TempDir::new().unwrap();
@@ -230,13 +230,14 @@ fn a_client_certificate_authenticates_a_proxy() {
     write_certificates(folder.path());
     let path = folder.path().display();
     let config = format!(
-        "listen: {{api: {{address: '127.0.0.1:0', tls: {{cert: {path}/server.pem, key: {path}/server.key, client_ca: {path}/ca.pem}}}}, admin: 'off'}}\n\
+        "listen: {{gateway: '127.0.0.1:0', grpc: '127.0.0.1:0', admin: 'off', \
+         api: {{address: '127.0.0.1:0', tls: {{cert: {path}/server.pem, key: {path}/server.key, client_ca: {path}/ca.pem}}}}}}\n\
          api: {{authorize: forward-auth}}{POLICIES}"
     );
     let file = folder.path().join("ratewright.yaml");
     std::fs::write(&file, config).unwrap();
     let ratewright = Ratewright::serve(&["-c".as_ref(), file.as_path()]);
-    let mut curl = std::process::Command::new("curl");
+    let mut curl = foreign("curl");
     curl.args(["-s", "-o", "/dev/null", "-w", "%{http_code}", "--cacert"]).arg(folder.path().join("ca.pem"));
     curl.arg("--cert")
         .arg(folder.path().join("client.pem"))
@@ -247,7 +248,7 @@ fn a_client_certificate_authenticates_a_proxy() {
     }
     let port = ratewright.address.rsplit_once(':').unwrap().1;
     curl.arg(format!("https://localhost:{port}/api/v1/authorize"));
-    let output = curl.output().unwrap();
+    let output = output(&mut curl);
     assert_eq!(String::from_utf8_lossy(&output.stdout), "200", "{output:?}");
 }
 

@@ -19,7 +19,7 @@ use tempfile::TempDir;
 
 use ratewright_gateway::Target;
 use ratewright_http::path::Case;
-use ratewright_lab::{Envoy, free_port, wait_until};
+use ratewright_lab::{Envoy, foreign, free_port, wait_until};
 
 use crate::envoy::has_envoy;
 use crate::live_page::LiveLines;
@@ -37,6 +37,13 @@ pub(crate) fn page(name: &str) -> String {
 /// The policy files on a page.
 fn files(page: &str) -> Vec<&str> {
     page.split("```yaml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect()
+}
+
+/// A text with other words in place of some that it must have: a file that had lost its port would take the usual one.
+#[track_caller]
+pub(crate) fn replaced(text: &str, written: &str, real: &str) -> String {
+    assert!(text.contains(written), "{written} is not in: {text}");
+    text.replace(written, real)
 }
 
 /// With UPDATE_EXPECT=1 the page is written anew.
@@ -71,7 +78,7 @@ impl Site {
     fn start(folder: &Path) -> Self {
         std::fs::write(folder.join("index.html"), "hello\n").unwrap();
         let port = free_port();
-        let mut python = std::process::Command::new("python3");
+        let mut python = foreign("python3");
         python.args(["-m", "http.server", &port.to_string(), "--bind", "127.0.0.1", "--directory"]);
         let nobody = std::process::Stdio::null;
         let child = python.arg(folder).stdout(nobody()).stderr(nobody()).spawn().unwrap();
@@ -110,12 +117,9 @@ fn the_page_on_installation_shows_what_an_operator_sees() {
     let (folder, files) = (TempDir::new().unwrap(), files(&page));
     assert!(files.len() > 1, "{} files", files.len());
     let site = Site::start(folder.path());
-    let ratewright = Ratewright::start(
-        &files[0].replace("127.0.0.1:3000", &site.1).replace("listen:\n  gateway: 127.0.0.1:8000", "#"),
-    );
-    let mut stage = Stage::new(&ratewright, folder.path());
-    let health = format!("{} health --admin http://{}", env!("CARGO_BIN_EXE_ratewright"), ratewright.admin);
-    stage.addresses.push(("ratewright health", health));
+    let config = replaced(files[0], "127.0.0.1:3000", &site.1);
+    let ratewright = Ratewright::start(&replaced(&config, "listen:\n  gateway: 127.0.0.1:8000", "#"));
+    let stage = Stage::new(&ratewright, folder.path());
     expect_file!["../../../../docs/operations/install.md"].assert_eq(&replay(&page, &stage));
     for file in files {
         let file = file.replace("${RATEWRIGHT_TOKEN}", "a-token-for-tests");
@@ -163,15 +167,15 @@ fn the_page_on_envoy_limits_a_route() {
     let [rules, config, envoy, listen, open, more] = &files[..] else { panic!("{} files", files.len()) };
     let folder = TempDir::new().unwrap();
     let path = |name: &str| folder.path().join(name);
-    // A minute may end during the test; a day hardly ever does.
-    std::fs::write(path("edge.yaml"), rules.replace("unit: minute", "unit: day")).unwrap();
+    // A minute may end during the test; a year hardly ever does.
+    std::fs::write(path("edge.yaml"), replaced(rules, "unit: minute", "unit: year")).unwrap();
     for (name, text) in [("more.yaml", more), ("open.yaml", open)] {
         std::fs::write(path(name), text).unwrap();
         let checked = run(&["check", path(name).to_str().unwrap()]);
         assert!(checked.status.success(), "{checked:?}");
     }
     assert!(listen.contains("client_ca"), "that needs certificates, and has a test of its own: {listen}");
-    let config = config.replace("edge.yaml", path("edge.yaml").to_str().unwrap());
+    let config = replaced(config, "edge.yaml", path("edge.yaml").to_str().unwrap());
     let (ratewright, site) = (Ratewright::start(&config), Site::start(folder.path()));
     if !has_envoy() {
         return;
@@ -180,8 +184,8 @@ fn the_page_on_envoy_limits_a_route() {
     let text = [("10000", port.to_string()), ("3000", port_of(&site.1)), ("8081", port_of(&ratewright.grpc))]
         .iter()
         // On a busy machine 20 ms may pass without a decision, and then Envoy adds no header.
-        .fold(envoy.replace("timeout: 0.02s", "timeout: 10s"), |text, (written, real)| {
-            text.replace(&format!("port_value: {written}"), &format!("port_value: {real}"))
+        .fold(replaced(envoy, "timeout: 0.02s", "timeout: 10s"), |text, (written, real)| {
+            replaced(&text, &format!("port_value: {written}"), &format!("port_value: {real}"))
         });
     let envoy = Envoy::serve(&text, port);
     let printed = page.split("```text\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();

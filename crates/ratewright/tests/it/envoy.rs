@@ -3,10 +3,9 @@
 mod ambiguous_requests;
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use ratewright_lab::{
-    Envoy, Fault, Filter, Nginx, Proxy, Redis, Trust, skip, wait_until, write_certificates,
+    Envoy, Fault, Filter, Load, Nginx, Proxy, Redis, Trust, skip, wait_until, write_certificates,
 };
 
 use crate::process::{Answer, Ratewright, http};
@@ -110,11 +109,11 @@ fn statuses(envoy: &Envoy, path: &str, n: usize) -> BTreeMap<u16, usize> {
 const RULES: &str = "\
 domain: edge
 descriptors:
-- {key: path, value: /once, rate_limit: {unit: day, requests_per_unit: 1}}
-- {key: path, value: /shadow, shadow_mode: true, rate_limit: {unit: day, requests_per_unit: 1}}
+- {key: path, value: /once, rate_limit: {unit: year, requests_per_unit: 1}}
+- {key: path, value: /shadow, shadow_mode: true, rate_limit: {unit: year, requests_per_unit: 1}}
 - {key: path, value: /free, rate_limit: {unlimited: true}}
-- {key: path, value: /bucket, rate_limit: {algorithm: token_bucket, unit: day, requests_per_unit: 3}}
-- {key: remote_address, rate_limit: {unit: day, requests_per_unit: 1000}}
+- {key: path, value: /bucket, rate_limit: {algorithm: token_bucket, unit: year, requests_per_unit: 3}}
+- {key: remote_address, rate_limit: {unit: year, requests_per_unit: 1000}}
 ";
 
 #[test]
@@ -127,10 +126,10 @@ fn envoys_clients_get_429_and_rate_limit_headers() {
     let first = get(&envoy, "/once");
     assert_eq!((first.status, first.body.as_str()), (200, "through"));
     assert_eq!(first.headers["x-ratelimit-remaining"], "0");
-    assert_eq!(first.headers["x-ratelimit-limit"], "1, 1000;w=86400, 1;w=86400");
+    assert_eq!(first.headers["x-ratelimit-limit"], "1, 1000;w=31536000, 1;w=31536000");
     let denied = get(&envoy, "/once");
     assert_eq!((denied.status, &*denied.headers["x-envoy-ratelimited"]), (429, "true"));
-    assert!(denied.headers["x-ratelimit-reset"].parse::<u64>().unwrap() <= 86_400);
+    assert!(denied.headers["x-ratelimit-reset"].parse::<u64>().unwrap() <= 31_536_000);
     assert_eq!(statuses(&envoy, "/shadow", 5), BTreeMap::from([(200, 5)]));
     assert_eq!(statuses(&envoy, "/free", 5), BTreeMap::from([(200, 5)]));
     assert_eq!(statuses(&envoy, "/bucket", 5), BTreeMap::from([(200, 3), (429, 2)]));
@@ -147,16 +146,16 @@ fn a_reload_of_rules_keeps_counters() {
     let envoy = edge.envoy(true);
     assert_eq!(statuses(&envoy, "/once", 3), BTreeMap::from([(200, 1), (429, 2)]));
     let more = RULES.replace(
-        "value: /once, rate_limit: {unit: day, requests_per_unit: 1}",
-        "value: /once, rate_limit: {unit: day, requests_per_unit: 4}",
+        "value: /once, rate_limit: {unit: year, requests_per_unit: 1}",
+        "value: /once, rate_limit: {unit: year, requests_per_unit: 4}",
     );
     std::fs::write(edge.folder.path().join("edge.yaml"), &more).unwrap();
     wait_until("it is in force", || edge.ratewright.metric("ratewright_reloads_total") == 1.0);
     assert_eq!(statuses(&envoy, "/once", 5), BTreeMap::from([(200, 3), (429, 2)]));
     // A limit that comes beside it does not forget it.
     let both = more.replace(
-        "rate_limit: {unit: day, requests_per_unit: 4}",
-        "rate_limit: [{unit: hour, requests_per_unit: 9}, {unit: day, requests_per_unit: 4}]",
+        "rate_limit: {unit: year, requests_per_unit: 4}",
+        "rate_limit: [{unit: hour, requests_per_unit: 9}, {unit: year, requests_per_unit: 4}]",
     );
     std::fs::write(edge.folder.path().join("edge.yaml"), both).unwrap();
     wait_until("it is in force", || edge.ratewright.metric("ratewright_reloads_total") == 2.0);
@@ -174,27 +173,28 @@ fn reloads_of_rules_under_load_keep_the_limit_exact() {
         return;
     }
     let rules = |n: usize| {
-        let once = "value: /once, rate_limit: {unit: day, requests_per_unit: 1}";
-        let many = "value: /many, rate_limit: {unit: day, requests_per_unit: 400}";
+        let once = "value: /once, rate_limit: {unit: year, requests_per_unit: 1}";
+        let many = "value: /many, rate_limit: {unit: year, requests_per_unit: 400}";
         RULES.replace(once, many).replace("per_unit: 1000", &format!("per_unit: {}", 100_000 + n))
     };
     let edge = Edge::start(&rules(0), "");
     let envoy = edge.envoy(true);
-    let is_over = AtomicBool::new(false);
+    let ask = |goes_on: &dyn Fn() -> bool| {
+        let mut counts = BTreeMap::<u16, usize>::new();
+        while goes_on() || counts.values().sum::<usize>() < 150 {
+            *counts.entry(get(&envoy, "/many").status).or_default() += 1;
+        }
+        counts
+    };
     let counts: Vec<_> = std::thread::scope(|scope| {
-        let ask = || {
-            let mut counts = BTreeMap::<u16, usize>::new();
-            while !is_over.load(Ordering::Relaxed) || counts.values().sum::<usize>() < 150 {
-                *counts.entry(get(&envoy, "/many").status).or_default() += 1;
-            }
-            counts
-        };
-        let asking: Vec<_> = (0..4).map(|_| scope.spawn(ask)).collect();
+        let load = Load::default();
+        let asking = (0..4).map(|_| load.goes_on()).map(|goes_on| scope.spawn(move || ask(&goes_on)));
+        let asking: Vec<_> = asking.collect();
         for n in 1..=5 {
             std::fs::write(edge.folder.path().join("edge.yaml"), rules(n)).unwrap();
             wait_until("it is in force", || edge.ratewright.metric("ratewright_reloads_total") >= n as f64);
         }
-        is_over.store(true, Ordering::Relaxed);
+        load.end();
         asking.into_iter().map(|asking| asking.join().unwrap()).collect()
     });
     let of = |status: u16| counts.iter().filter_map(|counts| counts.get(&status)).sum::<usize>();
@@ -210,8 +210,8 @@ fn costs_come_from_request_and_response_headers() {
     let rules = "\
 domain: edge
 descriptors:
-- {key: batch, rate_limit: {unit: day, requests_per_unit: 10}}
-- {key: model, record_mode: true, rate_limit: {unit: day, requests_per_unit: 10}}
+- {key: batch, rate_limit: {unit: year, requests_per_unit: 10}}
+- {key: model, record_mode: true, rate_limit: {unit: year, requests_per_unit: 10}}
 ";
     let edge = Edge::start(rules, "");
     let envoy = edge.envoy_with(Filter { counted_limits: BY_COST, ..Filter::PATIENT });
@@ -247,7 +247,9 @@ fn only_clients_with_a_certificate_are_served() {
         (&*mutual, Trust::Mutual(folder), 200),
     ] {
         let tls = format!("tls: {{cert: {cert}, key: {key}{more}}}");
-        let listeners = format!("api: '127.0.0.1:0', admin: off, grpc: {{address: '127.0.0.1:0', {tls}}}");
+        let listeners = format!(
+            "gateway: '127.0.0.1:0', api: '127.0.0.1:0', admin: off, grpc: {{address: '127.0.0.1:0', {tls}}}"
+        );
         let edge = Edge::opening(&listeners);
         let filter = Filter { failure_mode_deny: true, rate_limits: BY, trust, ..Filter::PATIENT };
         let status = get(&edge.envoy_with(filter), "/once").status;
@@ -265,7 +267,7 @@ fn envoy_survives_an_outage_of_redis_and_of_ratewright() {
         return;
     }
     let mut redis = Redis::start();
-    let store = format!("store: {{redis: {{url: '{}', deadline: 1s}}}}\n", redis.url());
+    let store = format!("store: {{redis: {{url: '{}', deadline: 10s}}}}\n", redis.url());
     let edge = Edge::start(RULES, &store);
     let (open, closed) = (edge.envoy(false), edge.envoy(true));
     edge.ratewright.wait_for_redis();
@@ -339,9 +341,9 @@ fn unmatched_requests_are_counted_and_logged() {
 #[test]
 fn hits_are_counted_by_rule() {
     let rules = "domain: edge\ndescriptors:
-- {key: path, value: /once, rate_limit: {unit: day, requests_per_unit: 1}}
-- {key: path, value: /shadow, shadow_mode: true, rate_limit: {unit: day, requests_per_unit: 1}}
-- {key: user, detailed_metric: true, rate_limit: {unit: day, requests_per_unit: 1}}
+- {key: path, value: /once, rate_limit: {unit: year, requests_per_unit: 1}}
+- {key: path, value: /shadow, shadow_mode: true, rate_limit: {unit: year, requests_per_unit: 1}}
+- {key: user, detailed_metric: true, rate_limit: {unit: year, requests_per_unit: 1}}
 ";
     let edge = Edge::start(rules, "");
     for (key, value, expected) in [("path", "/once", 429), ("path", "/shadow", 200), ("user", "u1", 429)] {
@@ -360,7 +362,7 @@ fn hits_are_counted_by_rule() {
 /// Envoy can send any header as a value. Values under secret-like names are not shown.
 #[test]
 fn secret_values_stay_out_of_the_log() {
-    let limit = "rate_limit: {unit: day, requests_per_unit: 1}";
+    let limit = "rate_limit: {unit: year, requests_per_unit: 1}";
     let rules = format!("domain: edge\ndescriptors: [{{key: X-Api-Key, {limit}}}, {{key: user, {limit}}}]\n");
     let edge = Edge::start(&rules, "");
     for (key, value) in [("X-Api-Key", "s3cret"), ("user", "ada")] {
@@ -381,15 +383,17 @@ fn secret_values_stay_out_of_the_log() {
 /// Hits reported after a response deny no request, and are not counted as denials; the next request is denied.
 #[test]
 fn hits_reported_after_a_response_are_not_denials() {
-    let rules = "domain: edge\ndescriptors: [{key: model, record_mode: true, rate_limit: {unit: day, requests_per_unit: 10}}]\n";
+    let rules = "domain: edge\ndescriptors: [{key: model, record_mode: true, rate_limit: {unit: year, requests_per_unit: 10}}]\n";
     let edge = Edge::start(rules, "");
     let ask = |hits: u32| {
         edge.ask(&format!(
             r#"{{"domain": "edge", "descriptors": [{{"entries": [{{"key": "model", "value": "m"}}], "hitsAddend": {hits}}}]}}"#
         ))
-        .status
     };
-    assert_eq!([ask(0), ask(8), ask(8), ask(0)], [200, 200, 429, 429]);
+    assert_eq!([0, 8, 8].map(|hits| ask(hits).status), [200, 200, 429]);
+    let denied = ask(0);
+    assert_eq!(denied.status, 429);
+    let reset_after = denied.json()["statuses"][0]["durationUntilReset"].as_str().unwrap().to_owned();
     let counted = |verdict: &str| {
         let labels = format!(
             r#"policy="envoy.edge.model",entrypoint="json",verdict="{verdict}",basis="local",mode="enforce""#
@@ -400,35 +404,38 @@ fn hits_reported_after_a_response_are_not_denials() {
     let line = edge.ratewright.wait_for_line(&["denied", "envoy.edge.model"]);
     let line: serde_json::Value = serde_json::from_str(&line).unwrap();
     let retry_after = line["retry_after"].as_u64().unwrap();
-    let left =
-        86_400 - rustix::time::clock_gettime(rustix::time::ClockId::Realtime).tv_sec.cast_unsigned() % 86_400;
-    assert!(left <= retry_after && retry_after <= left + 60, "{retry_after} s, until the day ends: {left} s");
+    let left: u64 = reset_after.trim_end_matches('s').split('.').next().unwrap().parse().unwrap();
+    assert!((left..=left + 60).contains(&retry_after), "{retry_after} s, until the year ends: {left} s");
 }
 
-/// With Redis, and with a stalled Redis: a decision waits for one call, whatever the modes of its rules.
-#[test]
-fn a_decision_makes_one_redis_call_and_settles_afterwards() {
-    let limit = |n: u32| format!("rate_limit: {{unit: day, requests_per_unit: {n}}}");
+/// One rule of each mode.
+fn rules_of_every_mode() -> String {
+    let limit = |n: u32| format!("rate_limit: {{unit: year, requests_per_unit: {n}}}");
     let (one, ten) = (limit(1), limit(10));
-    let rules = format!(
+    format!(
         "domain: edge\ndescriptors:
 - {{key: client, {ten}}}
 - {{key: once, {one}}}
 - {{key: tokens, record_mode: true, {ten}}}
 - {{key: quota, quota_mode: true, {one}}}
 "
-    );
-    let descriptor = |key: &str, hits: u32| {
+    )
+}
+
+/// A request with these descriptors, each with its hits.
+fn request(descriptors: &[(&str, u32)]) -> String {
+    let descriptor = |(key, hits): &(&str, u32)| {
         format!(r#"{{"entries": [{{"key": "{key}", "value": "x"}}], "hitsAddend": {hits}}}"#)
     };
-    let request = |descriptors: &[(&str, u32)]| {
-        let all: Vec<_> = descriptors.iter().map(|(key, hits)| descriptor(key, *hits)).collect();
-        format!(r#"{{"domain": "edge", "descriptors": [{}]}}"#, all.join(", "))
-    };
+    let all: Vec<_> = descriptors.iter().map(descriptor).collect();
+    format!(r#"{{"domain": "edge", "descriptors": [{}]}}"#, all.join(", "))
+}
+
+#[test]
+fn a_decision_settles_afterwards_what_was_spent_and_what_was_paid_in_vain() {
     let redis = Redis::start();
-    let proxy = Proxy::start(redis.port());
-    let store = format!("store: {{redis: {{url: '{}', deadline: 1s}}}}\n", proxy.url());
-    let edge = Edge::with("compat: all_or_nothing", &rules, &store);
+    let store = format!("store: {{redis: {{url: '{}', deadline: 10s}}}}\n", redis.url());
+    let edge = Edge::with("compat: all_or_nothing", &rules_of_every_mode(), &store);
     edge.ratewright.wait_for_redis();
     let ask = |descriptors: &[(&str, u32)]| edge.ask(&request(descriptors));
     let left = |key: &str| ask(&[(key, 0)]).json()["statuses"][0]["limitRemaining"].as_u64().unwrap_or(0);
@@ -438,7 +445,16 @@ fn a_decision_makes_one_redis_call_and_settles_afterwards() {
     wait_until("what was spent already is recorded", || left("tokens") == 2);
     assert_eq!(ask(&[("quota", 1), ("client", 1)]).status, 429);
     wait_until("what was paid in vain is back", || left("client") == 10);
+}
 
+/// With a stalled Redis, a decision waits for one call, whatever the modes of its rules.
+#[test]
+fn a_decision_makes_one_redis_call() {
+    let redis = Redis::start();
+    let proxy = Proxy::start(redis.port());
+    let store = format!("store: {{redis: {{url: '{}', deadline: 1s}}}}\n", proxy.url());
+    let edge = Edge::with("compat: all_or_nothing", &rules_of_every_mode(), &store);
+    edge.ratewright.wait_for_redis();
     let n_unanswered = || {
         let page = edge.ratewright.admin("/metrics").body;
         let counted = page.lines().filter(|line| line.starts_with("ratewright_store_failures_total{"));
@@ -453,7 +469,7 @@ fn a_decision_makes_one_redis_call_and_settles_afterwards() {
     for asked in modes {
         let n_before = n_unanswered();
         proxy.set(Fault::BlackHole);
-        let status = ask(asked).status;
+        let status = edge.ask(&request(asked)).status;
         proxy.set(Fault::None);
         assert!([200, 429].contains(&status), "{asked:?}: {status}");
         wait_until("the outage of Redis is logged", || n_unanswered() > n_before);

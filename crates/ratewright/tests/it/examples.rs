@@ -6,11 +6,13 @@ mod requests;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::process::Command;
 
 use expect_test::{Expect, expect};
 use jsonschema::Validator;
+use ratewright_lab::output;
 use serde_json::Value;
+
+use crate::process::{command, run};
 
 /// The examples, each with its profile if it has one.
 const EXAMPLES: [(&str, Option<&str>); 7] = [
@@ -29,13 +31,10 @@ fn folder() -> PathBuf {
 
 /// The output of `ratewright check` for an example, without the line on exempt paths.
 fn words(name: &str, profile: Option<&str>) -> String {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ratewright"));
-    command.args(["check", name]).args(profile.iter().flat_map(|profile| ["--profile", profile]));
-    let output = command
-        .current_dir(folder())
-        .env("JWT_SECRET", "a secret for tests, long enough for HS256")
-        .output()
-        .unwrap();
+    let mut command = command(&["check", name]);
+    command.args(profile.iter().flat_map(|profile| ["--profile", profile]));
+    command.current_dir(folder()).env("JWT_SECRET", "a secret for tests, long enough for HS256");
+    let output = output(&mut command);
     let printed = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
     assert!(output.status.success(), "{printed}");
     printed.lines().filter(|line| !line.contains("never limited")).map(|line| format!("{line}\n")).collect()
@@ -48,7 +47,7 @@ fn check(name: &str, profile: Option<&str>, expected: Expect) {
 
 /// The schema, as an editor has it.
 fn schema() -> Validator {
-    let output = Command::new(env!("CARGO_BIN_EXE_ratewright")).arg("schema").output().unwrap();
+    let output = run(&["schema"]);
     let schema: Value = serde_json::from_slice(&output.stdout).unwrap();
     jsonschema::meta::validate(&schema).unwrap_or_else(|error| panic!("invalid schema: {error}"));
     jsonschema::validator_for(&schema).unwrap()

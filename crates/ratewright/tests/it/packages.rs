@@ -11,7 +11,9 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use ratewright_lab::{PATIENCE, foreign, free_port, output, output_within, skip, skip_here};
+use ratewright_lab::{
+    PATIENCE, foreign, free_port, output, output_within, skip, skip_here, without_settings,
+};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_ratewright");
 
@@ -23,10 +25,12 @@ pub(crate) fn text_of(path: &str) -> String {
     std::fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// Runs a command that must succeed, and gives what it printed.
+/// Runs a command that must succeed, and gives what it printed. It sees none of the shell's settings, but those that it was given.
 #[track_caller]
 pub(crate) fn run(command: &mut Command) -> String {
-    let output = output(command);
+    let given = command.get_envs().filter_map(|(name, value)| Some((name.to_owned(), value?.to_owned())));
+    let given: Vec<_> = given.collect();
+    let output = output(without_settings(command).envs(given));
     assert!(output.status.success(), "{command:?}: {}", output_of(&output));
     String::from_utf8(output.stdout).unwrap()
 }

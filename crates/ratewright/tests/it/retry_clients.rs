@@ -17,7 +17,7 @@ use ratewright_client::layer::tower_layer::Layer;
 use ratewright_client::layer::tower_service::Service;
 use ratewright_client::retry_decision::BodyKind;
 use ratewright_client::{Client, Retry, RetryLayer, RetryPolicy, RetrySummary};
-use ratewright_lab::{Nginx, skip, wait_until};
+use ratewright_lab::{Nginx, PATIENCE, foreign, join, output_within, skip, wait_until};
 use serde_json::Value;
 
 use crate::process::{Guarded, Ratewright};
@@ -39,10 +39,12 @@ fn gateway(application: &Nginx, config: &str) -> Ratewright {
     Ratewright::start(&format!("{config}{routes}"))
 }
 
-/// Two minutes of patience, for machines that are busy.
+/// How long a herd may take, on machines that are busy.
+const HERD_TIME: Duration = Duration::from_secs(120);
+
+/// A client that retries for as long.
 fn patient() -> Retry {
-    let deadline = Duration::from_secs(120);
-    Retry::builder().policy(RetryPolicy::default().deadline(deadline).attempts(20)).build()
+    Retry::builder().policy(RetryPolicy::default().deadline(HERD_TIME).attempts(20)).build()
 }
 
 /// A way to send a `GET`: its status, its body and its attempts.
@@ -52,9 +54,14 @@ fn attempts(extensions: &Extensions) -> u32 {
     extensions.get::<RetrySummary>().unwrap().attempts
 }
 
+/// A client that uses no proxy of the machine.
+fn client(retry: Retry) -> Client {
+    let direct = reqwest::Client::builder().no_proxy();
+    Client::with(direct, reqwest::redirect::Policy::default(), retry).unwrap()
+}
+
 fn by_client(retry: Retry) -> Get {
-    let client =
-        Client::with(reqwest::Client::builder(), reqwest::redirect::Policy::default(), retry).unwrap();
+    let client = client(retry);
     Box::new(move |url| {
         let client = client.clone();
         Box::pin(async move {
@@ -83,7 +90,7 @@ fn by_layer(retry: Retry) -> Get {
 
 /// `Retry::send` with a function that sends by a plain client.
 fn by_function(retry: Retry) -> Get {
-    let client = reqwest::Client::new();
+    let client = reqwest::Client::builder().no_proxy().build().unwrap();
     Box::new(move |url| {
         let (retry, client) = (retry.clone(), client.clone());
         Box::pin(async move {
@@ -116,12 +123,9 @@ async fn burst(gateway: &str, get: Get, paths: std::ops::Range<usize>) -> Vec<u3
 }
 
 fn run<T>(future: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .unwrap()
-        .block_on(future)
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let limit = HERD_TIME + PATIENCE;
+    runtime.block_on(async { tokio::time::timeout(limit, future).await }).expect("all calls have a response")
 }
 
 /// The access log, read while the gateway writes it.
@@ -144,7 +148,7 @@ impl AccessLog {
     fn requests(self, ratewright: &Ratewright) -> Requests {
         ratewright.signal("TERM");
         let mut requests = Requests::new();
-        for line in self.0.join().unwrap().lines() {
+        for line in join(self.0, "the gateway ends").lines() {
             let entry: Value = serde_json::from_str(line).unwrap();
             let path = entry["path"].as_str().unwrap().to_owned();
             let request = (entry["status"].as_u64().unwrap(), millis_of_day(entry["time"].as_str().unwrap()));
@@ -248,7 +252,7 @@ fn e3_an_outage_gets_less_than_a_fifth_more_load() {
     let log = AccessLog::of(&mut ratewright);
     let url = format!("http://{}/broken", ratewright.gateway);
     run(async {
-        let client = Client::new();
+        let client = client(Retry::new());
         for _ in 0..20 {
             let calls = (0..25).map(|_| client.get(&url).send());
             for response in futures_util::future::join_all(calls).await {
@@ -272,9 +276,9 @@ fn node(script: &str, variables: &[(&str, &str)]) -> Option<Value> {
         skip("the TypeScript client is not built; `make test` builds it");
         return None;
     }
-    let mut command = Command::new(root().join(".ci/node"));
+    let mut command = foreign(root().join(".ci/node"));
     command.args(["node", script]).envs(variables.iter().copied());
-    let output = command.output().unwrap();
+    let output = output_within(HERD_TIME + PATIENCE, &mut command);
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{script}: {out}{err}");
     Some(serde_json::from_str(out.lines().last().unwrap()).unwrap())

@@ -10,7 +10,7 @@
 //! by a model of Kubernetes' autoscaler.
 //!
 //! `SCALING_SECONDS` is how long each stage lasts; `make scaling` sets it, prints the table of docs/guides/kubernetes.md and fails above 300 ms. Without
-//! it the test is small, and judges no times.
+//! it there are three short stages, 2, 3 and 2, and neither times nor CPU are judged.
 #![expect(clippy::disallowed_methods, reason = "a load takes real time, and make says how much")]
 #![expect(clippy::print_stdout, reason = "make prints the table")]
 
@@ -19,11 +19,12 @@ mod hpa;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::ops::Range;
+use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use ratewright_lab::{Haproxy, Nginx, Redis, wait_until};
+use ratewright_lab::{Haproxy, Nginx, Redis, Stream, output, wait_until};
 
 use crate::process::Ratewright;
 use hpa::{E2, Hpa};
@@ -42,6 +43,8 @@ const REQUESTS_MAX: u32 = 10;
 
 /// How many instances there are, stage by stage.
 const STAGES: [usize; 5] = [2, 3, 5, 3, 2];
+/// The same in a short test: one comes and goes.
+const SHORT_STAGES: [usize; 3] = [2, 3, 2];
 const INSTANCES_MAX: usize = 5;
 
 /// A request that was answered.
@@ -104,7 +107,7 @@ impl Balancer {
 struct Caller<'a> {
     address: &'a str,
     key: usize,
-    stream: Option<BufReader<TcpStream>>,
+    stream: Option<BufReader<Stream>>,
     n_sent: u32,
 }
 
@@ -115,11 +118,11 @@ impl Caller<'_> {
             Some(stream) => stream,
             None => {
                 let stream = TcpStream::connect(self.address)?;
-                stream.set_read_timeout(Some(Duration::from_secs(30)))?;
                 stream.set_nodelay(true)?;
-                BufReader::new(stream)
+                BufReader::new(Stream::from(stream))
             }
         };
+        stream.get_mut().renew();
         let key = self.key;
         stream
             .get_mut()
@@ -147,27 +150,57 @@ impl Caller<'_> {
     }
 }
 
-/// Sends at an even pace while its key is among those that send. No keys at all: it is over.
-fn call(address: &str, key: usize, begun: Instant, n_keys: &AtomicUsize, seen: &Mutex<Seen>) {
-    let mut caller = Caller { address, key, stream: None, n_sent: 0 };
-    let pace = Duration::from_secs(1) * CONNECTIONS / TRIED;
-    let mut next = Instant::now();
-    loop {
-        std::thread::sleep(next.saturating_duration_since(Instant::now()));
-        next = next.max(Instant::now() - pace) + pace; // a late client does not catch up in a rush
-        match n_keys.load(Ordering::Relaxed) {
-            0 => return,
-            n if key >= n => continue,
-            _ => {}
-        }
-        let sent = begun.elapsed();
-        let answer = caller.ask();
-        let done = begun.elapsed();
-        let mut seen = seen.lock().unwrap();
-        match answer {
-            Ok((200, _)) => seen.answered.push(Answered { sent, done, key, is_allowed: true }),
-            Ok((429, true)) => seen.answered.push(Answered { sent, done, key, is_allowed: false }),
-            other => seen.failed.push(format!("{other:?} at {done:?}")),
+/// The load, and what its clients have seen.
+struct Load {
+    begun: Instant,
+    /// So many keys send. No keys at all: it is over.
+    n_keys: AtomicUsize,
+    seen: Mutex<Seen>,
+}
+
+/// Ends the load, also when a step of the test beside it fails.
+struct EndsWithTest<'a>(&'a Load);
+
+impl Drop for EndsWithTest<'_> {
+    fn drop(&mut self) {
+        self.0.n_keys.store(0, Ordering::Relaxed);
+    }
+}
+
+impl Load {
+    fn start() -> Self {
+        let n_keys = AtomicUsize::new(KEYS_EACH * STAGES[0]);
+        Self { begun: Instant::now(), n_keys, seen: Mutex::default() }
+    }
+
+    /// True if a request that was sent since then was allowed, or denied.
+    fn has_seen(&self, is_allowed: bool, since: Duration) -> bool {
+        let seen = self.seen.lock().unwrap();
+        seen.answered.iter().rev().any(|it| it.is_allowed == is_allowed && it.sent >= since)
+    }
+
+    /// Sends at an even pace while its key is among those that send.
+    fn call(&self, address: &str, key: usize) {
+        let mut caller = Caller { address, key, stream: None, n_sent: 0 };
+        let pace = Duration::from_secs(1) * CONNECTIONS / TRIED;
+        let mut next = Instant::now();
+        loop {
+            std::thread::sleep(next.saturating_duration_since(Instant::now()));
+            next = next.max(Instant::now() - pace) + pace; // a late client does not catch up in a rush
+            match self.n_keys.load(Ordering::Relaxed) {
+                0 => return,
+                n if key >= n => continue,
+                _ => {}
+            }
+            let sent = self.begun.elapsed();
+            let answer = caller.ask();
+            let done = self.begun.elapsed();
+            let mut seen = self.seen.lock().unwrap();
+            match answer {
+                Ok((200, _)) => seen.answered.push(Answered { sent, done, key, is_allowed: true }),
+                Ok((429, true)) => seen.answered.push(Answered { sent, done, key, is_allowed: false }),
+                other => seen.failed.push(format!("{other:?} at {done:?}")),
+            }
         }
     }
 }
@@ -225,15 +258,18 @@ impl Site {
         self.instances.iter().map(|instance| instance.ratewright.cpu()).sum()
     }
 
-    /// Brings the instances and the load of a stage, and measures for so long.
-    fn stage(&mut self, n_instances: usize, length: Duration, begun: Instant, n_keys: &AtomicUsize) -> Stage {
-        let start = begun.elapsed();
+    /// Brings the instances and the load of a stage, and measures for so long, or until a key has reached its limit.
+    fn stage(&mut self, n_instances: usize, length: Duration, load: &Load) -> Stage {
+        let start = load.begun.elapsed();
         self.scale_to(n_instances);
-        n_keys.store(KEYS_EACH * n_instances, Ordering::Relaxed);
+        load.n_keys.store(KEYS_EACH * n_instances, Ordering::Relaxed);
         let (loaded, cpu) = (Instant::now(), self.cpu());
         std::thread::sleep(length); // the stage's length is what is measured, not a wait for something
+        wait_until("some are allowed and some are denied", || {
+            [true, false].iter().all(|is_allowed| load.has_seen(*is_allowed, start))
+        });
         let cpu = self.cpu().saturating_sub(cpu).as_secs_f64() / loaded.elapsed().as_secs_f64();
-        Stage { n_instances, time: start..begun.elapsed(), cpu }
+        Stage { n_instances, time: start..load.begun.elapsed(), cpu }
     }
 
     fn scale_to(&mut self, n_wanted: usize) {
@@ -254,7 +290,7 @@ impl Site {
         let ratewright = Ratewright::start_stopping_after(
             "2s",
             &format!(
-                "store: {{redis: {{url: '{redis}', deadline: 2s}}, on_failure: closed}}\n\
+                "store: {{redis: {{url: '{redis}', deadline: 10s}}, on_failure: closed}}\n\
                  policies: [{{name: per-client, by: 'header:X-Client', quota: {{rate: {RATE}/s, burst: {BURST}}}}}]\n\
                  routes: [{{id: app, match: {{path: /**}}, upstream: 'http://{upstream}'}}]\n"
             ),
@@ -275,7 +311,7 @@ impl Site {
         self.applications.remove(n);
         // nginx finishes what it has, and closes connections that are idle.
         let pid = application.pid().as_raw_nonzero().to_string();
-        assert!(std::process::Command::new("kill").args(["-s", "QUIT", &pid]).status().unwrap().success());
+        assert!(output(Command::new("kill").args(["-s", "QUIT", &pid])).status.success());
         self.applications.forget(n);
     }
 }
@@ -285,21 +321,20 @@ impl Site {
 #[test]
 fn e2_limits_hold_and_nothing_fails_while_instances_come_and_go() {
     let seconds = std::env::var("SCALING_SECONDS").ok().map(|seconds| seconds.parse::<u64>().unwrap());
-    let stage_length = Duration::from_secs(seconds.unwrap_or(2));
+    let planned = if seconds.is_some() { &STAGES[..] } else { &SHORT_STAGES };
+    let stage_length = Duration::from_secs(seconds.unwrap_or(1));
     let mut site = Site::start();
     site.scale_to(STAGES[0]);
-    let address = site.clients.0.address();
-    let (begun, n_keys) = (Instant::now(), AtomicUsize::new(KEYS_EACH * STAGES[0]));
-    let (seen, mut stages) = (Mutex::new(Seen::default()), Vec::new());
-    std::thread::scope(|threads| {
+    let (address, load) = (site.clients.0.address(), Load::start());
+    let stages: Vec<Stage> = std::thread::scope(|threads| {
+        let _load_ends = EndsWithTest(&load);
         for key in (0..KEYS).flat_map(|key| (0..CONNECTIONS).map(move |_| key)) {
-            let (address, n_keys, seen) = (&address, &n_keys, &seen);
-            threads.spawn(move || call(address, key, begun, n_keys, seen));
+            let (address, load) = (&address, &load);
+            threads.spawn(move || load.call(address, key));
         }
-        stages.extend(STAGES.map(|n_instances| site.stage(n_instances, stage_length, begun, &n_keys)));
-        n_keys.store(0, Ordering::Relaxed);
+        planned.iter().map(|n_instances| site.stage(*n_instances, stage_length, &load)).collect()
     });
-    let Seen { mut answered, failed } = seen.into_inner().unwrap();
+    let Seen { mut answered, failed } = load.seen.into_inner().unwrap();
     answered.sort_by_key(|it| it.done);
     for stage in &stages {
         let p95 = print_row(stage, &answered, failed.len());
@@ -310,7 +345,10 @@ fn e2_limits_hold_and_nothing_fails_while_instances_come_and_go() {
     assert!(failed.is_empty(), "{} requests failed, for example {:?}", failed.len(), failed.first());
     let over = over_the_limit(&answered);
     assert!(over < 0.01, "a key got {:.2} % more than it may", over * 100.0);
-    replay(&stages);
+    // In a second, what a machine does besides decides the CPU as much as the load.
+    if seconds.is_some() {
+        replay(&stages);
+    }
 }
 
 /// Prints a row of the table, and returns the stage's P95.

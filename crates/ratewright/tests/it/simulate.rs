@@ -1,13 +1,15 @@
 //! `ratewright simulate` and `ratewright suggest`, as a user runs them.
 
-use std::io::{BufRead as _, Write as _};
+use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+
+use ratewright_lab::{PATIENCE, join, lines_of, output_of, receive};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::process::{Ratewright, run_in};
+use crate::process::{Ratewright, command, run_in};
 
 mod real_logs;
 
@@ -35,19 +37,12 @@ fn json_of(output: &Output) -> Value {
 
 /// Runs the program with standard input.
 fn run_with_input(folder: &Path, args: &[&str], input: &str) -> Output {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_ratewright"))
-        .args(args)
-        .current_dir(folder)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut child = command(args).current_dir(folder).stdin(Stdio::piped()).spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();
     let input = input.to_owned();
     let writing = std::thread::spawn(move || stdin.write_all(input.as_bytes()));
-    let output = child.wait_with_output().unwrap();
-    let _ = writing.join();
+    let output = output_of(child, PATIENCE);
+    let _not_all_of_it = join(writing, "the input is written");
     output
 }
 
@@ -208,13 +203,13 @@ fn the_gateways_own_log_is_simulated_to_the_same_decisions() {
         {name: routed, by: route, quota: {rate: 1/h, burst: 100}}, \
         {name: login, by: ip, when: {path: /login}, quota: {rate: 1/h, burst: 2}}]\n";
     let mut ratewright = Ratewright::start(config);
-    let log = ratewright.stdout();
+    let log = lines_of(ratewright.stdout());
     let statuses: Vec<u16> = (0..12)
         .map(|n| ratewright.pass(["/a", "/login", "/%6Cogin", "/health"][n % 4], &[]).status)
         .collect();
     let n_denied = statuses.iter().filter(|status| **status == 429).count();
     assert!((2..10).contains(&n_denied), "{statuses:?}");
-    let lines: Vec<String> = log.lines().take(12).map(Result::unwrap).collect();
+    let lines: Vec<String> = (0..12).map(|_| receive(&log, "a line")).collect();
     let folder = folder(&[("p.yaml", config), ("access.log", &(lines.join("\n") + "\n"))]);
     let report = json_of(&run_in(folder.path(), &["simulate", "-c", "p.yaml", "access.log", "--json"]));
     assert_eq!(report["logs"][0]["format"], "ratewright");
@@ -276,7 +271,7 @@ fn a_page_replaces_only_a_page() {
     ]);
     let simulate =
         |page: &str| run_in(folder.path(), &["simulate", "-c", "p.yaml", "access.log", "--html", page]);
-    assert!(Command::new("mkfifo").arg(folder.path().join("pipe")).status().unwrap().success());
+    crate::packages::run(Command::new("mkfifo").arg(folder.path().join("pipe")));
     std::os::unix::fs::symlink("old.html", folder.path().join("link.html")).unwrap();
     std::os::unix::fs::symlink("nowhere", folder.path().join("dangling.html")).unwrap();
     for page in ["access.log", "p.yaml", "none/x.html", ".", "pipe", "/dev/null", "dangling.html"] {

@@ -132,7 +132,7 @@ fn the_head_of_a_denial_stays_below_four_kib() {
 /// A balancer may forward connections that it does not announce, so its address is not a proxy's.
 #[test]
 fn behind_a_load_balancer_a_proxy_needs_a_token() {
-    let config = "listen: {api: {address: '127.0.0.1:0', proxy_protocol: {from: [127.0.0.1]}}, admin: 'off'}
+    let config = "listen: {gateway: '127.0.0.1:0', api: {address: '127.0.0.1:0', proxy_protocol: {from: [127.0.0.1]}}, grpc: '127.0.0.1:0', admin: 'off'}
 clients: {trusted_proxies: [127.0.0.1, 192.0.2.1]}
 api: {authorize: forward-auth, tokens: [s3cret-token-1]}
 policies: [{name: per-ip, by: ip, quota: {rate: 9/h}}]

@@ -4,6 +4,7 @@ use ratewright_lab::{Caddy, Envoy, Haproxy, Nginx, free_port, skip};
 use tempfile::TempDir;
 
 use super::{POLICIES, request};
+use crate::docs::replaced;
 use crate::envoy::has_envoy;
 use crate::process::{Answer, Ratewright, http_from};
 
@@ -74,7 +75,12 @@ fn start_proxy<P>(
     };
     let adapt =
         |recipe: &str| patient(recipe.replace("127.0.0.1:8080", &own).replace("127.0.0.1:3000", &app));
-    let proxy = start(port, &adapt);
+    let proxy = start(port, &|recipe| {
+        let adapted = adapt(recipe);
+        let usual = [":3000", ":8080"].iter().find(|port| adapted.contains(*port));
+        assert_eq!(usual, None, "this port would be asked: {adapted}");
+        adapted
+    });
     let address = format!("127.0.0.1:{port}");
     ProxySetup { proxy, address, ratewright, expected, _application: application }
 }
@@ -175,7 +181,7 @@ impl<P> ProxySetup<P> {
 }
 
 fn nginx(port: u16, recipe: &str) -> Nginx {
-    Nginx::start(1, &recipe.replace("listen 80", &format!("listen 127.0.0.1:{port}")), "return 404;")
+    Nginx::start(1, &replaced(recipe, "listen 80;", &format!("listen 127.0.0.1:{port};")), "return 404;")
 }
 
 #[test]
@@ -209,7 +215,7 @@ fn caddy_denies_with_429_and_fails_closed() {
     }
     let setup = start_proxy(CADDY, |port, adapt| {
         let site = format!("http://:{port} {{\n\tbind 127.0.0.1");
-        Caddy::serve(&adapt(&recipe("caddy", 0)).replace("example.com {", &site), port)
+        Caddy::serve(&replaced(&adapt(&recipe("caddy", 0)), "example.com {", &site), port)
     });
     setup.assert_limits();
     assert_eq!(setup.status_without_ratewright().1, 502);
@@ -221,11 +227,9 @@ fn haproxy(script: &str) -> (ProxySetup<Haproxy>, TempDir) {
     let file = folder.path().join("ratewright.lua");
     let setup = start_proxy(HAPROXY, |port, adapt| {
         std::fs::write(&file, adapt(script)).unwrap();
-        let text = adapt(&recipe("haproxy", 0)).replace("bind :80", &format!("bind 127.0.0.1:{port}"));
-        Haproxy::serve(
-            &text.replace("lua-load ratewright.lua", &format!("lua-load {}", file.display())),
-            port,
-        )
+        let text = replaced(&adapt(&recipe("haproxy", 0)), "bind :80", &format!("bind 127.0.0.1:{port}"));
+        let lua_load = format!("lua-load {}", file.display());
+        Haproxy::serve(&replaced(&text, "lua-load ratewright.lua", &lua_load), port)
     });
     (setup, folder)
 }
@@ -237,10 +241,18 @@ fn envoy(text: &str) -> ProxySetup<Envoy> {
             let (host, port) = from.rsplit_once(':').unwrap();
             format!("address: {host}, port_value: {port}")
         };
-        let text = adapt(text)
-            .replace("address: 0.0.0.0, port_value: 80 ", &format!("address: 127.0.0.1, port_value: {port} "))
-            .replace("address: 127.0.0.1, port_value: 3000", &address(&adapt("127.0.0.1:3000")))
-            .replace("address: 127.0.0.1, port_value: 8080", &address(&adapt("127.0.0.1:8080")));
+        let own = format!("address: 127.0.0.1, port_value: {port} ");
+        // It waits for a second before it closes a connection on which it has denied by itself.
+        let prefix = "stat_prefix: ";
+        let closing_soon = format!("delayed_close_timeout: 0.05s\n{:16}{prefix}", "");
+        let text = [
+            (prefix, closing_soon),
+            ("address: 0.0.0.0, port_value: 80 ", own),
+            ("address: 127.0.0.1, port_value: 3000", address(&adapt("127.0.0.1:3000"))),
+            ("address: 127.0.0.1, port_value: 8080", address(&adapt("127.0.0.1:8080"))),
+        ]
+        .iter()
+        .fold(adapt(text), |text, (written, real)| replaced(&text, written, real));
         Envoy::serve(&text, port)
     })
 }

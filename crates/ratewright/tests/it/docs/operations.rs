@@ -5,7 +5,7 @@ use ratewright_lab::Prometheus;
 use tempfile::TempDir;
 
 use super::transcript::{Stage, replay};
-use super::{Site, files, page};
+use super::{Site, files, page, replaced};
 use crate::packages::{has, root};
 use crate::process::Ratewright;
 
@@ -17,7 +17,7 @@ fn d7_e2_e4_e6_the_page_on_operations_shows_what_an_operator_sees() {
     let page = page("operations/production.md");
     let folder = TempDir::new().unwrap();
     let site = Site::start(folder.path());
-    let common = Ratewright::start(&files(&page)[0].replace("127.0.0.1:3000", &site.1));
+    let common = Ratewright::start(&replaced(files(&page)[0], "127.0.0.1:3000", &site.1));
     let made: String = sections(&page)
         .map(|section| match section.lines().next() {
             Some("## Watching") => replay_monitoring(section),

@@ -20,7 +20,7 @@ use ratewright_lab::{Redis, wait_until};
 
 use super::markdown::{blocks, headings};
 use super::transcript::{Stage, is_alike, replay};
-use super::{Site, files, page};
+use super::{Site, files, page, replaced};
 use crate::packages::{root, text_of};
 use crate::process::Ratewright;
 
@@ -32,8 +32,8 @@ const DIRECTION: &str = "<!-- test: ";
 /// The policy file of the page, on this server, without a deadline that a busy machine misses.
 fn config(page: &str, server: &Redis, upstream: &str) -> String {
     let store = format!("{{ url: '{}', deadline: 10s }}", server.url());
-    let file = files(page)[0].replace("{ url: \"redis://127.0.0.1:6379\" }", &store);
-    format!("{}log: {{ format: text }}\n", file.replace("127.0.0.1:3000", upstream))
+    let file = replaced(files(page)[0], "{ url: \"redis://127.0.0.1:6379\" }", &store);
+    format!("{}log: {{ format: text }}\n", replaced(&file, "127.0.0.1:3000", upstream))
 }
 
 /// Windows that begin at multiples of 30 days must not end while a test runs.

@@ -1,9 +1,8 @@
 //! The page on Redis: what `MONITOR` shows of a decision.
 
-use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
-use ratewright_lab::Redis;
+use ratewright_lab::{Redis, lines_of, receive, without_settings};
 
 use super::page;
 use crate::packages::{root, run};
@@ -13,10 +12,11 @@ use crate::process::{Guarded, Ratewright};
 fn monitored(server: &Redis, ratewright: &Ratewright) -> Vec<String> {
     let mut monitor = Command::new("redis-cli");
     monitor.args(["-p", &server.port().to_string(), "MONITOR"]).stdout(Stdio::piped());
-    let mut monitor = Guarded(monitor.spawn().unwrap());
-    let mut lines = BufReader::new(monitor.0.stdout.take().unwrap()).lines().map_while(Result::ok);
-    assert_eq!(lines.next().as_deref(), Some("OK"), "it watches from now on");
+    let mut monitor = Guarded(without_settings(&mut monitor).spawn().unwrap());
+    let lines = lines_of(monitor.0.stdout.take().unwrap());
+    assert_eq!(receive(&lines, "it watches"), "OK", "it watches from now on");
     assert_eq!(ratewright.get("check?key=user:9").json()["basis"], "shared");
+    let lines = std::iter::repeat_with(|| receive(&lines, "a line of MONITOR"));
     let lines = lines.map(|line| line.split_once("] ").unwrap().1.to_owned());
     // A link that has nothing to do tries the script without keys.
     let lines = lines.skip_while(|line| !line.contains("user:9"));

@@ -83,6 +83,7 @@ fn play(name: &str) {
     let redis = policies.contains("redis://127.0.0.1:6379").then(Redis::start);
     let real = |file: &str| {
         let file = file.replace("127.0.0.1:3000", &site.1);
+        assert!(!file.contains(":3000"), "somebody else's application would be asked: {file}");
         match &redis {
             // Without a deadline that a busy machine misses.
             Some(redis) => file.replace(

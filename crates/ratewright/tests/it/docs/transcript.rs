@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
-use ratewright_lab::wait_until;
+use ratewright_lab::{output, wait_until, without_settings};
 
 use crate::process::Ratewright;
 pub(super) use mask::is_alike;
@@ -66,23 +66,25 @@ pub(super) fn replay(page: &str, stage: &Stage<'_>) -> String {
     made
 }
 
+/// Ports of a reader's own. On the test machine they may be those of somebody else.
+const USUAL_PORTS: [&str; 7] = [":3000", ":6379", ":8000", ":8080", ":8081", ":8082", ":9090"];
+
 /// Runs a command as a reader would. After an edit of the policy file, waits until it is in force.
 fn run(command: &str, stage: &Stage<'_>) -> String {
     let addresses = || stage.addresses.iter().filter(|(_, real)| !real.is_empty());
     let command =
         addresses().fold(command.to_owned(), |command, (written, real)| command.replace(written, real));
+    let usual = USUAL_PORTS.iter().find(|port| command.contains(*port));
+    assert_eq!(usual, None, "this port would be asked: {command}");
     let n_reloads = || stage.ratewright.metric("ratewright_reloads_total");
     let before = n_reloads();
     let program = Path::new(env!("CARGO_BIN_EXE_ratewright"));
     #[expect(clippy::disallowed_methods, reason = "commands find what the test finds")]
     let path = std::env::var("PATH").unwrap_or_default();
-    let output = Command::new("sh")
-        .args(["-c", &command])
-        .current_dir(stage.folder)
-        .env("PATH", format!("{}:{path}", program.parent().unwrap().display()))
-        .env("RATEWRIGHT_ADMIN", format!("http://{}", stage.ratewright.admin))
-        .output()
-        .unwrap();
+    let mut shell = Command::new("sh");
+    without_settings(shell.args(["-c", &command]).current_dir(stage.folder));
+    shell.env("PATH", format!("{}:{path}", program.parent().unwrap().display()));
+    let output = output(shell.env("RATEWRIGHT_ADMIN", format!("http://{}", stage.ratewright.admin)));
     let has_found = command.contains(" diff ") && output.status.code() == Some(1);
     assert!(output.status.success() || has_found, "{command}: {}", String::from_utf8_lossy(&output.stderr));
     if command.starts_with("sed -i") {

@@ -17,10 +17,10 @@ merge_slashes: true
 path_with_escaped_slashes_action: UNESCAPE_AND_FORWARD
 ";
 
-/// The statuses of requests over this version of HTTP under these descriptors, of which each allows one a day. What Envoy gets no
+/// The statuses of requests over this version of HTTP under these descriptors, of which each allows one a year. What Envoy gets no
 /// answer for, passes.
 fn statuses(version: &str, filter: Filter<'_>, descriptors: &[&str], requests: &[Request<'_>]) -> Vec<u16> {
-    let limit = "rate_limit: {unit: day, requests_per_unit: 1}";
+    let limit = "rate_limit: {unit: year, requests_per_unit: 1}";
     let descriptors = descriptors.iter().map(|descriptor| format!("- {{{descriptor}, {limit}}}\n"));
     let rules = format!("domain: edge\ndescriptors:\n{}", descriptors.collect::<String>());
     let edge = Edge::start(&rules, "");

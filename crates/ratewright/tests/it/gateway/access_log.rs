@@ -1,8 +1,6 @@
 //! The access log on standard output.
 
-use std::io::{BufRead, Read};
-
-use ratewright_lab::wait_until;
+use ratewright_lab::{all_of, lines_of, receive, wait_until};
 use serde_json::{Value, json};
 
 use super::{application, gateway, with_routes};
@@ -17,14 +15,14 @@ fn value(line: &str) -> Value {
 fn each_request_is_one_line_of_json() {
     let application = application();
     let mut ratewright = gateway(&application, LOGGED);
-    let mut lines = ratewright.stdout().lines();
+    let lines = lines_of(ratewright.stdout());
     let agent = "\"},\\ \u{202e}\u{85}";
     let answer = ratewright.pass(
         "//a%20%7b/\"b?token=secret",
         &[("User-Agent", agent), ("X-Request-Id", "r-1"), ("X-Forwarded-For", "6.6.6.6")],
     );
     assert_eq!(answer.status, 200);
-    let line = lines.next().unwrap().unwrap();
+    let line = receive(&lines, "a line");
     assert!(line.is_ascii() && !line.contains("secret"), "{line}");
     let mut seen = value(&line);
     let took = seen["duration_ms"].take().as_f64().unwrap();
@@ -38,7 +36,7 @@ fn each_request_is_one_line_of_json() {
             "request_id": "r-1", "user_agent": agent, "http": "1.1"})
     );
     assert_eq!(ratewright.pass("/a%0d%0a%7b?token=secret", &[]).status, 400);
-    let line = lines.next().unwrap().unwrap();
+    let line = receive(&lines, "a line");
     assert!(line.is_ascii() && !line.contains("secret"), "{line}");
     assert_eq!(value(&line)["path"], "/a%0d%0a%7b");
 }
@@ -61,15 +59,14 @@ fn a_blocked_standard_output_delays_no_request() {
 fn a_reload_switches_the_log_and_a_stop_loses_no_line() {
     let application = application();
     let mut ratewright = gateway(&application, "policies: []\n");
-    let mut out = ratewright.stdout();
+    let out = ratewright.stdout();
     ratewright.pass("/unseen", &[]);
     ratewright.reload(&with_routes(&application, LOGGED));
     for n in 0..20 {
         ratewright.pass(&format!("/seen/{n}"), &[]);
     }
     ratewright.signal("TERM");
-    let mut text = String::new();
-    out.read_to_string(&mut text).unwrap();
+    let text = all_of(out, "the program ends");
     let paths: Vec<_> = text.lines().map(|line| value(line)["path"].as_str().unwrap().to_owned()).collect();
     let expected: Vec<_> = (0..20).map(|n| format!("/seen/{n}")).collect();
     assert_eq!(paths, expected);

@@ -114,7 +114,7 @@ fn a4_a_policy_by_route_and_address_has_one_bucket_per_pair() {
     let (upstream, redis_url) = (format!("http://{}", application.address()), redis.url());
     let config = |more: &str| {
         format!(
-            "store: {{redis: {{url: '{redis_url}', deadline: 5s}}}}
+            "store: {{redis: {{url: '{redis_url}', deadline: 10s}}}}
 clients: {{trusted_proxies: [127.0.0.1]}}
 policies:
 - {{name: per-route, by: [route, ip], quota: {{rate: 2/h}}}}

@@ -1,10 +1,8 @@
 //! Many connections: idle ones, and load by wrk and h2load.
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
-use std::process::Command;
 
-use ratewright_lab::{Nginx, skip};
+use ratewright_lab::{Nginx, Stream, foreign, output, skip_here};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::{application, gateway};
@@ -17,7 +15,8 @@ fn can_open(n: u64) -> bool {
     let limit = setrlimit(Resource::Nofile, raised).map_or(limits.current, |()| limits.maximum);
     let is_enough = limit.is_none_or(|limit| limit >= n);
     if !is_enough {
-        skip(&format!("open file limit too low: {} of {n}; raise `ulimit -Hn`", limit.unwrap_or_default()));
+        let limit = limit.unwrap_or_default();
+        skip_here(&format!("open file limit too low: {limit} of {n}; raise `ulimit -Hn`"));
     }
     is_enough
 }
@@ -38,7 +37,7 @@ fn five_thousand_idle_connections_use_little_memory() {
     let before = ratewright.resident();
     let mut idle = Vec::new();
     for n in 0..N {
-        let mut stream = TcpStream::connect(&ratewright.gateway).unwrap();
+        let mut stream = Stream::connect(&ratewright.gateway);
         if n % 2 == 0 {
             stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
             let mut answer = [0; 12];
@@ -65,7 +64,7 @@ fn counted(ratewright: &Ratewright, status: &str) -> f64 {
 /// What a program prints that asks the gateway.
 fn load(program: &str, args: &[&str], ratewright: &Ratewright) -> String {
     let url = format!("http://{}/small", ratewright.gateway);
-    let output = Command::new(program).args(args).arg(url).output().unwrap();
+    let output = output(foreign(program).args(args).arg(url));
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{errors}");
     String::from_utf8(output.stdout).unwrap()
@@ -83,7 +82,7 @@ fn wrk_counts_what_the_gateway_counts() {
     let application = Nginx::upstream();
     let ratewright = gateway(&application, "policies: [{name: p, by: ip, quota: {rate: 1000000/s}}]\n");
     let connections = CONNECTIONS.to_string();
-    let printed = load("wrk", &["-t", "1", "-c", &connections, "-d", "2s"], &ratewright);
+    let printed = load("wrk", &["-t", "1", "-c", &connections, "-d", "1s"], &ratewright);
     assert!(!printed.contains("Socket errors") && !printed.contains("Non-2xx"), "{printed}");
     let n = number_before(&printed, " requests in ");
     let counted = counted(&ratewright, "200");
@@ -95,10 +94,10 @@ fn wrk_counts_what_the_gateway_counts() {
 fn h2load_counts_what_the_gateway_counts() {
     let application = Nginx::upstream();
     let ratewright = gateway(&application, "policies: [{name: p, by: ip, quota: {rate: 1000000/s}}]\n");
-    for (n_before, args) in [(0.0, &[][..]), (10_000.0, &["--h1"])] {
-        let printed = load("h2load", &[&["-n", "10000", "-c", "4", "-m", "32"], args].concat(), &ratewright);
-        assert_eq!(number_before(&printed, " succeeded"), 10_000.0, "{printed}");
-        assert_eq!(number_before(&printed, " 2xx"), 10_000.0, "{printed}");
-        assert_eq!(counted(&ratewright, "200"), n_before + 10_000.0);
+    for (n_before, args) in [(0.0, &[][..]), (4_000.0, &["--h1"])] {
+        let printed = load("h2load", &[&["-n", "4000", "-c", "4", "-m", "32"], args].concat(), &ratewright);
+        assert_eq!(number_before(&printed, " succeeded"), 4_000.0, "{printed}");
+        assert_eq!(number_before(&printed, " 2xx"), 4_000.0, "{printed}");
+        assert_eq!(counted(&ratewright, "200"), n_before + 4_000.0);
     }
 }

@@ -1,11 +1,9 @@
 //! The PROXY protocol, with a real HAProxy in front; its logs and metrics.
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::io::{ErrorKind, Read, Write};
 use std::path::PathBuf;
-use std::time::Duration;
 
-use ratewright_lab::{Haproxy, Nginx, free_port, wait_until};
+use ratewright_lab::{Haproxy, Nginx, Stream, free_port, output, wait_until};
 use tempfile::TempDir;
 
 use super::{application, with_routes};
@@ -27,7 +25,8 @@ struct Balanced {
 /// The text of a policy file whose gateway accepts headers from here.
 fn text(application: &Nginx, from: &str) -> String {
     let gateway = format!("{{address: '127.0.0.1:0', proxy_protocol: {{from: {from}}}}}");
-    let listen = format!("listen: {{gateway: {gateway}, api: '127.0.0.1:0', admin: '127.0.0.1:0'}}\n");
+    let others = "api: '127.0.0.1:0', grpc: '127.0.0.1:0', admin: '127.0.0.1:0'";
+    let listen = format!("listen: {{gateway: {gateway}, {others}}}\n");
     with_routes(application, &format!("{listen}{POLICIES}"))
 }
 
@@ -42,17 +41,23 @@ impl Balanced {
 
     /// The response to these bytes.
     fn response_to(&self, bytes: &str) -> String {
-        let mut stream = TcpStream::connect(&self.ratewright.gateway).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-        let _ = stream.write_all(bytes.as_bytes());
-        let mut response = Vec::new();
-        let _ = stream.read_to_end(&mut response);
-        String::from_utf8_lossy(&response).into_owned()
+        read_all(Stream::connect(&self.ratewright.gateway), bytes)
     }
 
     fn refused(&self, reason: &str) -> f64 {
         let labels = format!("{{listener=\"gateway\",reason=\"{reason}\"}}");
         self.ratewright.metric(&format!("ratewright_proxy_protocol_refused_total{labels}"))
+    }
+}
+
+/// Sends bytes, and reads until the end or a reset.
+#[track_caller]
+fn read_all(mut stream: Stream, bytes: &str) -> String {
+    let _reset = stream.write_all(bytes.as_bytes());
+    let mut response = Vec::new();
+    match stream.read_to_end(&mut response) {
+        Err(error) if error.kind() == ErrorKind::TimedOut => panic!("{error}"),
+        _ => String::from_utf8_lossy(&response).into_owned(),
     }
 }
 
@@ -80,10 +85,7 @@ fn behind_haproxy(send: &str) {
     }
     // A client on the load balancer's own machine announces loopback, as the one did that waited for HAProxy's port.
     let before = balanced.refused("address");
-    let mut stream = TcpStream::connect(haproxy.address()).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-    let _ = stream.write_all(GET.as_bytes());
-    let _ = stream.read_to_end(&mut Vec::new());
+    read_all(Stream::connect(haproxy.address()), GET);
     wait_until("it is refused", || balanced.refused("address") > before);
 }
 
@@ -156,7 +158,7 @@ fn check_lists_the_trusted_load_balancers() {
     let application = application();
     let check = |from: &str| {
         std::fs::write(&file, text(&application, from)).unwrap();
-        let output = command(&["check", file.to_str().unwrap()]).output().unwrap();
+        let output = output(&mut command(&["check", file.to_str().unwrap()]));
         let [out, err] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
         format!("{out}{err}")
     };

@@ -1,13 +1,13 @@
 //! The scenarios of the documents, with the files in `examples/`.
 
 use std::collections::BTreeMap;
-use std::process::Command;
 
 use jsonwebtoken::{EncodingKey, Header, encode};
-use ratewright_lab::{Nginx, Redis, wait_until};
+use ratewright_lab::{Nginx, Redis, foreign, output, wait_until};
 use serde_json::json;
 
 use super::{application, gateway, statuses, with_routes};
+use crate::docs::replaced;
 use crate::process::Ratewright;
 
 const SECRET: &str = "a secret for tests, long enough for HS256";
@@ -24,7 +24,7 @@ pub(super) fn start(name: &str, profile: Option<&str>) -> (Ratewright, Nginx, Re
     });
     let overlay = overlay.as_ref().map(|(profile, text)| (*profile, text.as_str()));
     // The limit is what is looked at here, not how fast Redis answers on a busy machine.
-    let text = text.replace("  redis:\n", "  redis:\n    deadline: 1s\n");
+    let text = replaced(&text, "  redis:\n", "  redis:\n    deadline: 10s\n");
     let variables = [
         ("REDIS_URL", redis.url()),
         ("UPSTREAM", format!("http://{}", application.address())),
@@ -46,12 +46,12 @@ fn token(user: &str) -> String {
 fn a13_twenty_curls_in_a_row_print_200s_and_then_429s() {
     let (ratewright, _application, _redis) = start("gateway.yaml", None);
     let url = format!("http://{}/api/reports/today", ratewright.gateway);
-    let mut curl = Command::new("curl");
+    let mut curl = foreign("curl");
     curl.args(["-s", "-w", "%{http_code} "]);
     for _ in 0..20 {
         curl.args(["-o", "/dev/null", &url]);
     }
-    let printed = String::from_utf8(curl.output().unwrap().stdout).unwrap();
+    let printed = String::from_utf8(output(&mut curl).stdout).unwrap();
     let printed: Vec<_> = printed.split_whitespace().collect();
     assert_eq!(printed[..15], ["200"; 15], "{printed:?}");
     assert!(printed[15..].contains(&"429"), "ten come back each second, not five at once: {printed:?}");

@@ -6,7 +6,7 @@ use super::{application, gateway};
 
 fn config(redis: &Redis) -> String {
     format!(
-        "store: {{redis: {{url: '{}', deadline: 1s}}}}\npolicies: [{{name: p, by: ip, quota: {{rate: 10/h}}}}]\n",
+        "store: {{redis: {{url: '{}', deadline: 10s}}}}\npolicies: [{{name: p, by: ip, quota: {{rate: 10/h}}}}]\n",
         redis.url()
     )
 }

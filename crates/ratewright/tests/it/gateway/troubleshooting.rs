@@ -1,9 +1,9 @@
 //! How an operator finds out why a request was limited: logs, and the explain header.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener};
 
-use ratewright_lab::Redis;
+use ratewright_lab::{Redis, Stream, all_of};
 
 use super::{application, gateway};
 use crate::process::Ratewright;
@@ -42,15 +42,14 @@ fn the_explain_header_takes_a_token_of_the_api_and_is_never_logged() {
          policies: [{{name: p, by: ip, quota: {{rate: 1/h}}}}]\n"
     );
     let mut ratewright = gateway(&application, &config);
-    let mut out = ratewright.stdout();
+    let out = ratewright.stdout();
     let explained = ratewright.pass("/", &[("X-Ratewright-Explain", TOKEN)]);
     let header = &explained.headers["x-ratewright-explain"];
     assert!(header.starts_with("verdict=allow policy=p"), "{header}");
     let wrong = ratewright.pass("/", &[("X-Ratewright-Explain", "wrong")]);
     assert_eq!((wrong.status, wrong.headers.get("x-ratewright-explain")), (429, None));
     ratewright.signal("TERM");
-    let mut access_log = String::new();
-    std::io::Read::read_to_string(&mut out, &mut access_log).unwrap();
+    let access_log = all_of(out, "the program ends");
     let log = ratewright.log().join("\n");
     assert!(!log.contains(TOKEN) && !access_log.contains(TOKEN), "{log}\n{access_log}");
     assert!(access_log.contains("\"policy\":\"p\",\"denied\":true,\"status\":429"), "{access_log}");
@@ -66,12 +65,12 @@ fn reading_application() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     std::thread::spawn(move || {
-        listener.incoming().flatten().for_each(|client| drop(read_and_answer(client)))
+        listener.incoming().flatten().for_each(|client| drop(read_and_answer(client.into())))
     });
     address
 }
 
-fn read_and_answer(mut client: TcpStream) -> std::io::Result<()> {
+fn read_and_answer(mut client: Stream) -> std::io::Result<()> {
     let mut text = String::new();
     loop {
         let is_whole = text.split_once("\r\n\r\n").is_some_and(|(head, body)| {
@@ -96,7 +95,7 @@ fn read_and_answer(mut client: TcpStream) -> std::io::Result<()> {
 fn bytes_of_requests_are_counted_for_all_instances() {
     let (application, redis) = (reading_application(), Redis::start());
     let config = format!(
-        "store: {{redis: {{url: '{}', deadline: 1s}}}}\n\
+        "store: {{redis: {{url: '{}', deadline: 10s}}}}\n\
          policies: [{{name: upload, by: ip, cost: {{bytes: request}}, quota: {{rate: 1KB/30d, burst: 100B}}}}]\n\
          routes: [{{id: app, match: {{path: /**}}, upstream: 'http://{application}'}}]\n",
         redis.url()

@@ -2,7 +2,9 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
+
+use ratewright_lab::{accept, foreign, join, lines_of, receive, wait};
 
 use super::python;
 use crate::process::{Guarded, Ratewright};
@@ -41,23 +43,19 @@ asyncio.run(main())
 
 #[test]
 fn websockets_pass_and_are_limited_at_the_handshake() {
-    let mut python = Command::new(python());
+    let mut python = foreign(python());
     python.args(["-c", PROGRAM]).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut python = Guarded(python.spawn().unwrap());
-    let mut printed = BufReader::new(python.0.stdout.take().unwrap()).lines().map(Result::unwrap);
-    let port = printed.next().expect("it listens");
+    let printed = lines_of(python.0.stdout.take().unwrap());
+    let port = receive(&printed, "its port");
     let ratewright = Ratewright::start(&format!(
         "policies: [{{name: p, by: ip, quota: {{rate: 2/h}}}}]\n\
          routes: [{{id: chat, match: {{path: /**}}, upstream: 'http://127.0.0.1:{port}'}}]\n"
     ));
     writeln!(python.0.stdin.as_mut().unwrap(), "{}", ratewright.gateway).unwrap();
-    let rest: Vec<_> = printed.collect();
-    assert_eq!(
-        rest,
-        ["[1000, 1000]", "429"],
-        "both are closed as they should, and the third is one too many"
-    );
-    assert!(python.0.wait().unwrap().success());
+    assert_eq!(receive(&printed, "two codes"), "[1000, 1000]", "both are closed as they should");
+    assert_eq!(receive(&printed, "a status"), "429", "the third is one too many");
+    assert!(wait(&mut python.0).success());
 }
 
 #[test]
@@ -68,8 +66,8 @@ fn the_log_says_why_a_101_opened_no_tunnel() {
         "routes: [{{id: chat, match: {{path: /**}}, upstream: 'http://127.0.0.1:{port}'}}]\n"
     ));
     let responding = std::thread::spawn(move || {
-        let (mut connection, _) = upstream.accept().unwrap();
-        let request = BufReader::new(connection.try_clone().unwrap()).lines().map(Result::unwrap);
+        let mut connection = accept(&upstream);
+        let request = BufReader::new(connection.again()).lines().map(Result::unwrap);
         request.take_while(|line| !line.is_empty()).for_each(drop);
         connection
             .write_all(b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n")
@@ -78,7 +76,7 @@ fn the_log_says_why_a_101_opened_no_tunnel() {
     });
     let upgrade = [("Connection", "upgrade"), ("Upgrade", "websocket")];
     assert_eq!(ratewright.pass("/chat", &upgrade).status, 502);
-    responding.join().unwrap();
+    join(responding, "the gateway closes the connection");
     ratewright.wait_for_line(&[
         "WARN",
         "invalid 101 response from the upstream",

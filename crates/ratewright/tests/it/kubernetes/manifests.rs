@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
+use ratewright_lab::output;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -18,7 +19,7 @@ const CUSTOM: [(&str, &str); 2] = [
 /// Validates a file against a version of Kubernetes. Unknown fields are errors.
 fn validated(version: &str, file: &Path) -> Option<Output> {
     let mut validate = python_tool("kubernetes-validate")?;
-    Some(validate.args(["--strict", "--kubernetes-version", version]).arg(file).output().unwrap())
+    Some(output(validate.args(["--strict", "--kubernetes-version", version]).arg(file)))
 }
 
 fn written(folder: &TempDir, text: &str) -> std::path::PathBuf {
@@ -62,7 +63,7 @@ fn e2_every_document_follows_the_schemas_of_its_versions() {
 fn follows(schema: &str, object: &Value, folder: &TempDir) -> Option<Output> {
     let file = folder.path().join("object.json");
     std::fs::write(&file, object.to_string()).unwrap();
-    Some(python_tool("check-jsonschema")?.args(["--schemafile", schema]).arg(file).output().unwrap())
+    Some(output(python_tool("check-jsonschema")?.args(["--schemafile", schema]).arg(file)))
 }
 
 #[test]

@@ -47,16 +47,22 @@ impl Mount {
     }
 }
 
+/// Where the listeners of the ConfigMap are.
+const USUAL_PORTS: [&str; 3] = ["0.0.0.0:8000", "127.0.0.1:8080", "0.0.0.0:8082"];
+
 /// The files of the ConfigMap. Listeners are on free ports of loopback, since tests run beside each other.
 fn data(documents: &[Value]) -> Vec<(String, String)> {
     let map = object(documents, "ConfigMap", "ratewright")["data"].as_object().unwrap().clone();
     let local = |text: &str| {
         // On a busy machine 5 ms may pass without an answer from Redis.
-        let text = &text.replace("  redis:\n", "  redis:\n    deadline: 10s\n");
-        ["0.0.0.0:8000", "0.0.0.0:8082", "127.0.0.1:8080"]
-            .iter()
-            .fold(text.to_owned(), |text, address| text.replace(address, "127.0.0.1:0"))
+        let text = text.replace("  redis:\n", "  redis:\n    deadline: 10s\n");
+        USUAL_PORTS.iter().fold(text, |text, address| text.replace(address, "127.0.0.1:0"))
     };
+    let whole: String = map.values().map(|text| text.as_str().unwrap()).collect();
+    for address in USUAL_PORTS {
+        let has_it = |line: &str| line.split_whitespace().nth(1) == Some(address);
+        assert!(whole.lines().any(has_it), "a listener may be on its usual port: {address} is not there");
+    }
     map.into_iter().map(|(name, text)| (name, local(text.as_str().unwrap()))).collect()
 }
 

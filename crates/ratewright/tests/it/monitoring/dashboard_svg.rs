@@ -35,6 +35,11 @@ const GAP: f64 = 12.0;
 /// One series to draw: its name, and its points.
 type Line = (String, Vec<(f64, f64)>);
 
+/// True if the picture is written anew.
+pub(super) fn is_drawn() -> bool {
+    std::env::var_os("UPDATE_DOCS").is_some()
+}
+
 /// Draws the last so many seconds.
 pub(super) fn draw(prometheus: &Prometheus, seconds: f64, scene: &Scene) {
     let addresses = [
@@ -59,7 +64,7 @@ pub(super) fn draw(prometheus: &Prometheus, seconds: f64, scene: &Scene) {
         draw_panel(&mut svg, panel, &lines, corner, seconds);
     }
     svg.push_str("</svg>\n");
-    if std::env::var_os("UPDATE_DOCS").is_some() {
+    if is_drawn() {
         std::fs::write(path("docs/operations/dashboard.svg"), &svg).unwrap();
     }
     let titles = |svg: &str| -> Vec<String> {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use ratewright_lab::{Nginx, Redis};
+use ratewright_lab::{Nginx, Redis, wait_until};
 use rcgen::{CertificateParams, KeyPair, date_time_ymd};
 use serde_json::json;
 use tempfile::TempDir;
@@ -27,14 +27,14 @@ impl Scene {
     pub(crate) fn start() -> Self {
         let (redis, folder) = (Redis::start(), TempDir::new().unwrap());
         let [orders, site] = [1, 2].map(|_| Nginx::start(1, "", "location / { return 200 'yes'; }\n"));
-        write_certificate(&folder, 1); // its alerts fire
+        write_certificate(&folder, HOUR); // its alerts fire
         let rules =
             "domain: edge\ndescriptors: [{key: path, rate_limit: {unit: hour, requests_per_unit: 100000}}]\n";
         std::fs::write(folder.path().join("envoy.yaml"), rules).unwrap();
         let file = folder.path().join("ratewright.yaml");
         std::fs::write(&file, config(&redis, &orders, &site, &folder)).unwrap();
         let ratewright = Ratewright::serve(&["-c".as_ref(), file.as_os_str()]);
-        ratewright_lab::wait_until("it is connected to Redis", || {
+        wait_until("it is connected to Redis", || {
             ratewright.metric("ratewright_store_up{application=\"shop\"}") == 1.0
         });
         Self { ratewright, redis, orders, site, folder, n_clients: 0, denied_at: None }
@@ -57,7 +57,9 @@ impl Scene {
 
     /// One denial, which must not fire the alert for spikes.
     pub(crate) fn deny_one(&mut self) {
-        while self.ratewright.pass("/orders/1", &[("X-Client", "noisy")]).status != 429 {}
+        wait_until("a client is denied", || {
+            self.ratewright.pass("/orders/1", &[("X-Client", "noisy")]).status == 429
+        });
         self.denied_at = Some(Instant::now());
     }
 
@@ -87,7 +89,7 @@ impl Scene {
 
     /// Installs a certificate that expires in a month.
     pub(crate) fn renew_certificate(&self) {
-        write_certificate(&self.folder, 30);
+        write_certificate(&self.folder, 30 * 24 * HOUR);
     }
 
     fn file(&self) -> PathBuf {
@@ -102,7 +104,7 @@ fn config(redis: &Redis, orders: &Nginx, site: &Nginx, folder: &TempDir) -> Stri
         "listen:\n  gateway: 127.0.0.1:0\n  api: 127.0.0.1:0\n  admin: 127.0.0.1:0\n  grpc:\n    address: 127.0.0.1:0\n    open: true\n    \
          tls: {{cert: {folder}/cert.pem, key: {folder}/cert.key}}\n    proxy_protocol: {{from: [127.0.0.1/32]}}\n\
          stop_delay: 0s\n\
-         store:\n  redis: {{url: '{redis}', deadline: 100ms}}\n  local: {{share: auto, max_keys: 100}}\n\
+         store:\n  redis: {{url: '{redis}', deadline: 1s}}\n  local: {{share: auto, max_keys: 100}}\n\
          envoy: {{files: ['{folder}/envoy.yaml']}}\n\
          metrics: {{labels: {{application: shop}}}}\n\
          policies:\n\
@@ -116,12 +118,15 @@ fn config(redis: &Redis, orders: &Nginx, site: &Nginx, folder: &TempDir) -> Stri
     )
 }
 
-/// A certificate that ends in so many days.
-fn write_certificate(folder: &TempDir, days: u64) {
+const HOUR: Duration = Duration::from_secs(3_600);
+
+/// A certificate that ends after so much time. Prometheus has the real clock, and the test may have another time of the day: an
+/// hour is less than two days by both.
+fn write_certificate(folder: &TempDir, time: Duration) {
     let mut params = CertificateParams::new(["localhost".to_owned()]).unwrap();
     params.not_before = date_time_ymd(2020, 1, 1);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-    params.not_after = date_time_ymd(1970, 1, 1) + now + Duration::from_secs(days * 86_400);
+    params.not_after = date_time_ymd(1970, 1, 1) + now + time;
     let key = KeyPair::generate().unwrap();
     std::fs::write(folder.path().join("cert.pem"), params.self_signed(&key).unwrap().pem()).unwrap();
     std::fs::write(folder.path().join("cert.key"), key.serialize_pem()).unwrap();

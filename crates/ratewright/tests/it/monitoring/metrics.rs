@@ -124,7 +124,7 @@ fn e4_requests_in_flight_are_shown() {
         line.map(|line| line.rsplit_once(' ').unwrap().1.to_owned())
     };
     assert_eq!(in_flight(), None);
-    let mut stream = std::net::TcpStream::connect(&ratewright.gateway).unwrap();
+    let mut stream = ratewright_lab::Stream::connect(&ratewright.gateway);
     std::io::Write::write_all(&mut stream, b"GET /slow HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
     ratewright_lab::wait_until("it is in flight", || in_flight().as_deref() == Some("1.0"));
     drop(stream);

@@ -1,11 +1,9 @@
 //! Logs that real servers wrote, whatever clients sent to them.
 
 use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
 use std::path::Path;
-use std::time::Duration;
 
-use ratewright_lab::{Caddy, Nginx, free_port, wait_until};
+use ratewright_lab::{Caddy, Nginx, Stream, free_port, skip, wait_until};
 use serde_json::Value;
 
 use super::{folder, json_of};
@@ -33,8 +31,7 @@ const REQUESTS: [(&str, bool); 9] = [
 
 /// Sends a request, and waits for the end of the response.
 fn send(address: &str, request: &[u8]) {
-    let mut stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let mut stream = Stream::connect(address);
     stream.write_all(request).unwrap();
     // The response does not matter; a server may reset the connection after an error.
     let _ = stream.read_to_end(&mut Vec::new());
@@ -88,7 +85,7 @@ fn nginx() {
 #[test]
 fn caddy() {
     if !Caddy::is_installed() {
-        return ratewright_lab::skip("Caddy is not installed");
+        return skip("Caddy is not installed; `make deps` installs it");
     }
     let (folder, port) = (tempfile::tempdir().unwrap(), free_port());
     let log = folder.path().join("access.log");
@@ -126,6 +123,7 @@ static_resources:
                 "@type": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager
                 stat_prefix: a
                 use_remote_address: true
+                delayed_close_timeout: 0.05s
                 http_protocol_options: {{ accept_http_10: true, default_host_for_http_10: a }}
                 access_log:
                   - name: text

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::{PAGES, config};
 use crate::docs::markdown::{blocks, tables};
-use crate::docs::{Site, page};
+use crate::docs::{Site, page, replaced};
 use crate::packages::text_of;
 use crate::process::{Ratewright, http};
 
@@ -54,11 +54,11 @@ fn d7_nginx_tells_the_address_of_its_client() {
     let (server, folder) = (Redis::start(), tempfile::tempdir().unwrap());
     let site = Site::start(folder.path());
     // nginx is trusted on its own address; its client comes from another one of this machine.
-    let file = config(&page, &server, &site.1).replace("[127.0.0.1]", "[127.0.0.2]");
+    let file = replaced(&config(&page, &server, &site.1), "[127.0.0.1]", "[127.0.0.2]");
     let ratewright = Ratewright::start(&file);
     ratewright.wait_for_redis();
     let block = blocks(&page).into_iter().find(|block| block.language == "nginx").unwrap();
-    let lines = block.text.replace("127.0.0.1:8000", &ratewright.gateway);
+    let lines = replaced(block.text, "127.0.0.1:8000", &ratewright.gateway);
     let nginx = Nginx::start(1, "", &format!("proxy_bind 127.0.0.2;\n{lines}"));
     let request = "GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 203.0.113.99\r\nConnection: close\r\n\r\n";
     assert_eq!(http(&nginx.address(), request).headers["x-ratelimit-remaining"], "19");

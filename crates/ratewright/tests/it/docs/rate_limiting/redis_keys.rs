@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::PAGES;
 use crate::docs::markdown::{paragraphs, quoted, tables};
-use crate::docs::page;
+use crate::docs::{page, replaced};
 use crate::packages::text_of;
 use crate::process::{Ratewright, run};
 
@@ -17,7 +17,7 @@ pub(super) const PREFIXES: [&str; 3] = ["ratelimit:", "rate-limit:", "rate_limit
 /// A limiter on that server, by a file of `examples/`.
 fn start_example(name: &str, server: &Redis) -> Ratewright {
     let text = text_of(&format!("examples/{name}")).replace("    deadline: 5ms", "    #");
-    let text = text.replace("    prefix:", "    deadline: 10s\n    prefix:");
+    let text = replaced(&text, "    prefix:", "    deadline: 10s\n    prefix:");
     let (url, proxies) = (server.url(), "127.0.0.1");
     let ratewright =
         Ratewright::start_profile(&text, None, &[("REDIS_URL", &url), ("TRUSTED_PROXIES", proxies)]);

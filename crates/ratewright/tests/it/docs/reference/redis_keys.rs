@@ -108,6 +108,12 @@ const FIELDS: [(&str, &str); 11] = [
     ),
 ];
 
+/// Windows of a day begin at midnight, and must not end while their keys are looked at.
+fn wait_for_a_quiet_day(redis: &Redis) {
+    const DAY: u64 = 86_400_000_000;
+    wait_until("no day ends soon", || DAY - redis.now() % DAY > 20_000_000);
+}
+
 /// A Ratewright that has written every kind of key.
 struct Written {
     redis: Redis,
@@ -121,6 +127,7 @@ impl Written {
         let (redis, folder) = (Redis::start(), TempDir::new().unwrap());
         let rules = folder.path().join("rules.yaml");
         std::fs::write(&rules, RULES).unwrap();
+        wait_for_a_quiet_day(&redis);
         let store =
             format!("store: {{redis: {{url: '{}', deadline: 10s}}, local: {{share: auto}}}}", redis.url());
         let envoy = format!("envoy: {{files: ['{}']}}", rules.display());
