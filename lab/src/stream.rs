@@ -45,6 +45,25 @@ impl Stream {
         Self { stream: self.stream.try_clone().expect("a descriptor"), deadline: self.deadline }
     }
 
+    /// What comes next: at least a byte, or none at the end. A machine that was suspended interrupts a single `read`.
+    ///
+    /// # Panics
+    /// If nothing comes in time.
+    #[track_caller]
+    pub fn read_some(&mut self) -> Vec<u8> {
+        let mut buffer = vec![0; 4_096];
+        loop {
+            match self.read(&mut buffer) {
+                Ok(n_read) => {
+                    buffer.truncate(n_read);
+                    return buffer;
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+
     /// Sends a request, and reads until the other side closes the connection.
     ///
     /// # Panics
