@@ -2,16 +2,18 @@
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { mkdirSync, readFileSync, rmSync } from "node:fs";
+import { fileURLToPath } from "node:url";
 import { checkPackage, createPackageFromTarballData } from "@arethetypeswrong/core";
 import { publint } from "publint";
 import { formatMessage } from "publint/utils";
 
-process.chdir(new URL("..", import.meta.url).pathname);
+process.chdir(fileURLToPath(new URL("..", import.meta.url)));
 const pkg = JSON.parse(readFileSync("package.json", "utf8"));
 assert.equal(pkg.dependencies, undefined, "the package has runtime dependencies");
 
 mkdirSync("build", { recursive: true });
-const run = (...args) => JSON.parse(execFileSync("npm", [...args, "--json", "--ignore-scripts"], { encoding: "utf8" }));
+const options = { encoding: "utf8", timeout: 60_000, killSignal: "SIGKILL" };
+const run = (...args) => JSON.parse(execFileSync("npm", [...args, "--json", "--ignore-scripts"], options));
 const [{ files, filename }] = run("pack", "--pack-destination", "build");
 const allowed = /^(dist\/[\w-]+(\.d)?\.[jt]s|README\.md|LICENSE-(MIT|APACHE)|package\.json)$/;
 for (const { path } of files) assert.match(path, allowed, `the package holds ${path}`);

@@ -1,4 +1,5 @@
 // Prints how much a page downloads that calls withRetry, bundled, minified and gzipped; and as much with all exports.
+import { fileURLToPath } from "node:url";
 import { gzipSync } from "node:zlib";
 import { build } from "esbuild";
 
@@ -7,7 +8,7 @@ const bytesMax = 6_000;
 /** The bytes of a program, minified and gzipped. */
 async function sizeOf(contents) {
   const { outputFiles } = await build({
-    stdin: { contents, resolveDir: new URL("../dist", import.meta.url).pathname },
+    stdin: { contents, resolveDir: fileURLToPath(new URL("../dist", import.meta.url)) },
     bundle: true,
     minify: true,
     format: "esm",

@@ -1,9 +1,9 @@
 // Aborts: at once, with the signal's reason, and nothing is left behind.
 import assert from "node:assert/strict";
 import { getEventListeners } from "node:events";
-import { describe, it } from "node:test";
 import { Gate, withRetry } from "../dist/index.js";
 import { FakeClock } from "../dist/testing.js";
+import { describe, it } from "./harness.mjs";
 import { answer, scripted, url, watch } from "./support.mjs";
 
 const reason = new Error("the user left");

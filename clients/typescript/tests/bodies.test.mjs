@@ -2,9 +2,9 @@
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { Readable } from "node:stream";
-import { describe, it } from "node:test";
 import { DeadlineError, Gate } from "../dist/index.js";
 import { FakeClock } from "../dist/testing.js";
+import { describe, it } from "./harness.mjs";
 import { answer, run, url } from "./support.mjs";
 
 const closed = () => answer(429, { "Retry-After": "1" });
@@ -27,12 +27,15 @@ async function put(init, { input = url, options } = {}) {
   );
   // Reading a Blob takes real time, so wait for that as well.
   for (let i = 0; i < 100 && !result.outcome.settled; i++) {
-    await new Promise((resolve) => setImmediate(resolve));
+    await allPromises();
     await result.clock.advance(100);
   }
   const { response } = result.outcome;
   return { ...result, response, summary: result.api.summary(response), seen };
 }
+
+/** Lets all promises settle that need no I/O. */
+const allPromises = () => new Promise((resolve) => setImmediate(resolve));
 
 function form() {
   const data = new FormData();
@@ -138,9 +141,16 @@ describe("a Request", () => {
     let pulled = 0;
     const pull = (controller) => (++pulled < 1_000 ? controller.enqueue(new Uint8Array(10_000)) : controller.close());
     const body = new ReadableStream({ pull }, { highWaterMark: 0 });
-    const slow = () => new Promise((resolve) => setTimeout(resolve, 50, answer()));
-    await run(slow, { input: new Request(url, { method: "PUT", body, duplex: "half" }) });
-    await new Promise((resolve) => setTimeout(resolve, 20));
+    let respond;
+    const sending = new Promise((resolve) => (respond = resolve));
+    const input = new Request(url, { method: "PUT", body, duplex: "half" });
+    const { clock, outcome } = await run(() => sending, { input, advanceMs: 0 });
+    await allPromises();
+    assert.ok(pulled >= 7, `only ${pulled * 10_000} bytes are copied while the request is sent`);
+    respond(answer());
+    await clock.advance(0);
+    await allPromises();
+    assert.equal(outcome.response.status, 200);
     assert.ok(pulled <= 9, `${pulled * 10_000} bytes read`);
   });
 

@@ -1,8 +1,8 @@
 // What goes wrong in practice: one test for each failure that other retry clients have had.
 import assert from "node:assert/strict";
-import { describe, it } from "node:test";
 import { decide, defaultPolicy, Gate, withRetry } from "../dist/index.js";
 import { FakeClock } from "../dist/testing.js";
+import { describe, it } from "./harness.mjs";
 import { answer, networkError, run, scripted, seeded, url, watch } from "./support.mjs";
 
 const throttled = (headers = { "Retry-After": "1" }) => answer(429, headers);

@@ -1,8 +1,8 @@
 // The gate: who waits for whom, and in which order.
 import assert from "node:assert/strict";
-import { describe, it } from "node:test";
 import { DeadlineError, Gate, withRetry } from "../dist/index.js";
 import { FakeClock } from "../dist/testing.js";
+import { describe, it } from "./harness.mjs";
 import { answer, scripted, seeded, url, watch } from "./support.mjs";
 
 const named = (name, r, t) => ({ RateLimit: `"${name}";r=${r};t=${t}` });

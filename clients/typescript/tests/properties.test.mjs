@@ -1,9 +1,9 @@
 // Laws, over many made-up cases.
 import assert from "node:assert/strict";
-import { describe, it } from "node:test";
-import fc from "fast-check";
 import { Budget, decide, defaultPolicy, Lane, withRetry } from "../dist/index.js";
 import { FakeClock } from "../dist/testing.js";
+import fc from "./fast-check.mjs";
+import { describe, it } from "./harness.mjs";
 import { answer, networkError, scripted, url, watch } from "./support.mjs";
 
 const fraction = fc.double({ min: 0, max: 1, maxExcluded: true, noNaN: true });

@@ -3,16 +3,15 @@ import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { once } from "node:events";
 import { createServer } from "node:http";
-import { createServer as createTcpServer } from "node:net";
-import { after, describe, it } from "node:test";
+import { connect, createServer as createTcpServer } from "node:net";
 import { withRetry } from "../dist/index.js";
+import { after, describe, it } from "./harness.mjs";
 
 const servers = [];
+const sockets = [];
 after(() => {
-  for (const server of servers) {
-    server.closeAllConnections?.();
-    server.close();
-  }
+  for (const server of servers) server.close();
+  for (const socket of sockets) socket.destroy();
 });
 
 /** A server that answers each request by the next handler; the last one for ever. Counts sockets, keeps body hashes. */
@@ -32,9 +31,19 @@ async function serve(...handlers) {
 
 async function listen(server) {
   servers.push(server);
+  server.on("connection", (socket) => sockets.push(socket.on("error", () => {})));
   server.listen(0, "127.0.0.1");
   await once(server, "listening");
   return `http://127.0.0.1:${server.address().port}/`;
+}
+
+/** A URL whose port nobody listens on, and nobody can take: it is the client's end of a connection. */
+async function refusing() {
+  const { port } = new URL(await listen(createTcpServer()));
+  const socket = connect(port, "127.0.0.1");
+  sockets.push(socket);
+  await once(socket, "connect");
+  return `http://127.0.0.1:${socket.localPort}/`;
 }
 
 const ok = (response) => response.end("content");
@@ -45,7 +54,7 @@ const quick = {
   failureBackoff: { firstMs: 20, maxMs: 20 },
 };
 
-describe("over real sockets", () => {
+describe("over real sockets", { concurrency: true }, () => {
   it("429, then 200: waits as asked, and uses the connection again", async () => {
     const seen = await serve(closed("slow down ".repeat(1_000)), ok);
     const api = withRetry(fetch, quick);
@@ -109,8 +118,7 @@ describe("over real sockets", () => {
 
   it("a half-written 200 is the caller's: the body fails, nothing is sent again", async () => {
     const seen = await serve((response) => {
-      response.writeHead(200, { "content-length": "100" }).write("half");
-      setTimeout(() => response.destroy(), 20);
+      response.writeHead(200, { "content-length": "100" }).write("half", () => response.destroy());
     }, ok);
     const response = await withRetry(fetch, quick)(seen.url);
     assert.equal(response.status, 200);
@@ -132,9 +140,7 @@ describe("over real sockets", () => {
   });
 
   it("a refused connection is retried for POST too, if it is not redirected", async () => {
-    const server = createServer();
-    const url = await listen(server);
-    server.close();
+    const url = await refusing();
     const waits = [];
     const api = withRetry(fetch, { ...quick, on: (event) => event.type === "waiting" && waits.push(event.cause) });
     await assert.rejects(api(url, { method: "POST", body: "x", redirect: "error" }), TypeError);
@@ -143,11 +149,17 @@ describe("over real sockets", () => {
 
   it("a body that fails as a refused connection does, after half of it was sent, is not sent again", async () => {
     let requests = 0;
-    const url = await listen(createServer(() => (requests += 1)));
+    let halfCame;
+    const half = new Promise((resolve) => (halfCame = resolve));
+    const count = (request) => {
+      requests += 1;
+      request.once("data", halfCame);
+    };
+    const url = await listen(createServer(count));
     const body = () => {
       const start = async (controller) => {
         controller.enqueue(new TextEncoder().encode("half of the order"));
-        await new Promise((resolve) => setTimeout(resolve, 100));
+        await half;
         controller.error(Object.assign(new Error("connect ECONNREFUSED"), { code: "ECONNREFUSED" }));
       };
       return new ReadableStream({ start });
@@ -158,15 +170,16 @@ describe("over real sockets", () => {
   });
 
   it("headers that never come: an abort ends the call at once", async () => {
-    const sockets = [];
-    const url = await listen(createTcpServer((socket) => sockets.push(socket.on("error", () => {}))));
     const controller = new AbortController();
     const reason = new Error("too slow");
-    const call = withRetry(fetch, quick)(url, { signal: controller.signal });
-    setTimeout(() => controller.abort(reason), 50);
-    await assert.rejects(call, reason);
-    assert.equal(sockets.length, 1);
-    for (const socket of sockets) socket.destroy();
+    let connections = 0;
+    const silent = createTcpServer((socket) => {
+      connections += 1;
+      socket.once("data", () => controller.abort(reason));
+    });
+    const url = await listen(silent);
+    await assert.rejects(withRetry(fetch, quick)(url, { signal: controller.signal }), reason);
+    assert.equal(connections, 1);
   });
 
   it("50 calls at once to a limiter of 20 a second all succeed", async () => {

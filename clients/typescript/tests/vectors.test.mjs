@@ -1,8 +1,8 @@
 // The cases that every client of Ratewright has to pass.
 import assert from "node:assert/strict";
 import { readdirSync, readFileSync } from "node:fs";
-import { test } from "node:test";
 import { decide, defaultPolicy, Lane } from "../dist/index.js";
+import { test } from "./harness.mjs";
 
 const folder = new URL("../../vectors/", import.meta.url);
 const files = readdirSync(folder).filter((name) => name.endsWith(".json"));

@@ -1,10 +1,10 @@
-// A limiter on loopback, with CORS: `denials` requests get 429, the others 200. `origin` is the one that it allows;
-// only a named one may send credentials. The headers of each request but preflights are kept.
+// A limiter on loopback for one test, with CORS: `denials` requests get 429, the others 200. `origin` is the one that it
+// allows; only a named one may send credentials. The headers of each request but preflights are kept.
 import { once } from "node:events";
 import { createServer } from "node:http";
 
-export async function startLimiter({ denials = 1, exposed = true, retryAfter = 1, respond, origin = "*" } = {}) {
-  const seen = { methods: [], headers: [], url: "", close: () => server.close() };
+export async function startLimiter(test, { denials = 1, exposed = true, respond, origin = "*" } = {}) {
+  const seen = { methods: [], headers: [], url: "" };
   let left = denials;
   const server = createServer((request, response) => {
     seen.methods.push(request.method);
@@ -18,7 +18,7 @@ export async function startLimiter({ denials = 1, exposed = true, retryAfter = 1
     seen.headers.push(request.headers);
     if (left-- > 0) {
       const limit = {
-        "Retry-After": String(retryAfter),
+        "Retry-After": "1",
         RateLimit: '"page";r=0;t=1',
         "RateLimit-Policy": '"page";q=5;w=5',
       };
@@ -27,6 +27,10 @@ export async function startLimiter({ denials = 1, exposed = true, retryAfter = 1
     if (respond) return respond(request, response, cors);
     response.writeHead(200, { ...cors, RateLimit: '"page";r=4;t=1' }).end("content");
   }).listen(0, "127.0.0.1");
+  test.after(() => {
+    server.close();
+    server.closeAllConnections();
+  });
   await once(server, "listening");
   seen.url = `http://127.0.0.1:${server.address().port}/`;
   return seen;

@@ -1,6 +1,6 @@
 // The page reads pasted curl commands as curl and a shell would.
 import assert from "node:assert/strict";
-import test from "node:test";
+import { test } from "../../../../clients/typescript/tests/harness.mjs";
 import { headersOf, parseCurl, shellWords } from "../../../ratewright-server/page/curl.js";
 
 test("words are split as in a shell", () => {

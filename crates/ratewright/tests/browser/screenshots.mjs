@@ -2,9 +2,9 @@
 
 import { mkdirSync } from "node:fs";
 import { Agent, createServer, request } from "node:http";
-import test from "node:test";
 import { fileURLToPath } from "node:url";
-import { freePort, launch, openTab, Ratewright, startRedis, until, view } from "./tools.mjs";
+import { test } from "../../../../clients/typescript/tests/harness.mjs";
+import { openTab, Ratewright, startRedis, until, view } from "./tools.mjs";
 
 const MINUTES = Number(process.env.MINUTES ?? 15);
 const FOLDER = fileURLToPath(new URL("../../../../docs/operations/live-page/", import.meta.url));
@@ -67,7 +67,7 @@ function traffic(port, begun) {
 }
 
 test("screenshots", { timeout: (MINUTES + 3) * 60_000 }, async (t) => {
-  const redis = await startRedis(t);
+  const redis = startRedis(t);
   const servers = [0, 1].map(() => createServer((_, response) => response.end("ok")).listen(0, "127.0.0.1"));
   t.after(() => {
     for (const server of servers) server.close();
@@ -79,19 +79,14 @@ store: {redis: {url: '${redis.url}'}, local: {share: auto}}
 clients: {trusted_proxies: [127.0.0.1]}
 routes: [{id: shop, match: {path: /**}, upstream: {servers: ['${upstreams.join("', '")}']}}]
 ${policies}`;
-  const ports = [await freePort(), await freePort()];
-  const instances = [];
-  for (const port of ports) {
-    instances.push(await Ratewright.start(t, config, { gateway: port }));
-  }
+  const instances = [await Ratewright.start(t, config), await Ratewright.start(t, config)];
   const begun = Date.now();
-  const timers = ports.map((port) => traffic(port, begun));
+  const timers = instances.map(({ gateway }) => traffic(new URL(gateway).port, begun));
   t.after(() => {
     for (const timer of timers) clearInterval(timer);
   });
-  const browser = await launch(t);
   const open = (colorScheme) =>
-    openTab(browser, instances[0].admin, {
+    openTab(t, instances[0].admin, {
       colorScheme,
       deviceScaleFactor: 1.5,
       viewport: { width: 1200, height: 800 },

@@ -1,69 +1,98 @@
 // What the tests of the live page and its screenshots need: the program, Redis, requests, and a browser.
 //
 // RATEWRIGHT is the program, CHROMIUM the browser (default: /usr/bin/chromium).
-import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { mkdtempSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { createRequire } from "node:module";
-import { createServer } from "node:net";
+import { connect, createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
+import { pipeline } from "node:stream";
+import { launchChromium } from "../../../../clients/typescript/tests/chromium.mjs";
+import { environment } from "../../../../clients/typescript/tests/environment.mjs";
+import { after } from "../../../../clients/typescript/tests/harness.mjs";
 
-// Playwright and axe are installed with the packages of the TypeScript client.
-const require = createRequire(new URL("../../../../clients/typescript/package.json", import.meta.url));
-const { chromium } = require("playwright-core");
-const AXE = readFileSync(require.resolve("axe-core/axe.min.js"), "utf8");
+const { resolve } = createRequire(new URL("../../../../clients/typescript/package.json", import.meta.url));
+const AXE = readFileSync(resolve("axe-core/axe.min.js"), "utf8");
 
-const { RATEWRIGHT, CHROMIUM = "/usr/bin/chromium" } = process.env;
+const { RATEWRIGHT } = process.env;
+const PATIENCE_MS = 60_000;
 
-export async function freePort() {
-  const server = createServer().listen(0, "127.0.0.1");
-  await once(server, "listening");
-  const { port } = server.address();
-  server.close();
-  return port;
+const pause = (ms) => new Promise((done) => setTimeout(done, ms));
+
+// Waits for a promise, or fails at a time.
+async function before(deadline, what, promise) {
+  let timer;
+  const late = new Promise((_, reject) => {
+    timer = setTimeout(() => reject(new Error(`not within ${PATIENCE_MS / 1_000} s: ${what}`)), deadline - Date.now());
+  });
+  try {
+    return await Promise.race([promise, late]);
+  } finally {
+    clearTimeout(timer);
+  }
 }
 
 // Waits until a call returns something, or fails after 60 s.
 export async function until(what, call) {
-  const deadline = Date.now() + 60_000;
-  while (true) {
-    const found = await call().catch(() => null);
+  const deadline = Date.now() + PATIENCE_MS;
+  let cause;
+  while (Date.now() < deadline) {
+    const found = await before(deadline, what, call()).catch((error) => {
+      cause = error;
+    });
     if (found) return found;
-    assert.ok(Date.now() < deadline, `not within 60 s: ${what}`);
-    await new Promise((resolve) => setTimeout(resolve, 50));
+    await pause(50);
   }
+  throw new Error(`not within ${PATIENCE_MS / 1_000} s: ${what}`, { cause });
 }
 
-// Starts a process, and ends it with the test.
+// Starts a process that ends with the test, and with this process if that is killed.
 function start(test, program, args) {
-  const child = spawn(program, args, { stdio: ["ignore", "ignore", "pipe"] });
+  const options = { stdio: ["ignore", "ignore", "pipe"], env: environment() };
+  const child = spawn("setpriv", ["--pdeathsig", "KILL", program, ...args], options);
   test.after(() => child.kill("SIGKILL"));
   return child;
 }
 
-export async function startRedis(test) {
-  const port = await freePort();
-  const run = () => start(test, "redis-server", ["--port", `${port}`, "--save", "", "--appendonly", "no"]);
-  return { url: `redis://127.0.0.1:${port}`, process: run(), run };
+function temporary(test) {
+  const folder = mkdtempSync(join(tmpdir(), "ratewright-page-"));
+  test.after(() => rmSync(folder, { recursive: true, force: true }));
+  return folder;
 }
 
-// The program with a policy file, on fixed ports, so that it can be started again.
+// Redis on a socket file, which no other test takes.
+export function startRedis(test) {
+  const folder = temporary(test);
+  const socket = join(folder, "redis");
+  const args = ["--port", "0", "--unixsocket", socket, "--save", "", "--appendonly", "no", "--dir", folder];
+  const run = () => start(test, "redis-server", args);
+  return { url: `unix://${socket}`, process: run(), run };
+}
+
+// An address that stays the same when a server takes another port: passes connections on to what `port` returns.
+export async function startFront(test, port) {
+  const front = createServer((client) => {
+    const server = connect(port(), "127.0.0.1");
+    pipeline(client, server, client, () => {});
+  });
+  front.listen(0, "127.0.0.1");
+  await once(front, "listening");
+  test.after(() => front.close());
+  return `http://127.0.0.1:${front.address().port}`;
+}
+
+const get = (url, options) => fetch(url, { ...options, signal: AbortSignal.timeout(PATIENCE_MS) });
+
+// The program with a policy file, on free ports. It gets others when it starts again.
 export class Ratewright {
-  static async start(test, config, { admin, gateway } = {}) {
-    const folder = mkdtempSync(join(tmpdir(), "ratewright-page-"));
-    test.after(() => rmSync(folder, { recursive: true, force: true }));
-    const [api, adminPort] = [await freePort(), await freePort()];
-    const address = `${admin ?? "127.0.0.1"}:${adminPort}`;
-    const listeners = { api: `127.0.0.1:${api}`, admin: address };
-    if (gateway) listeners.gateway = `127.0.0.1:${gateway}`;
+  static async start(test, config, { admin = "127.0.0.1" } = {}) {
+    const file = join(temporary(test), "ratewright.yaml");
+    const listeners = { gateway: "127.0.0.1:0", api: "127.0.0.1:0", grpc: "127.0.0.1:0", admin: `${admin}:0` };
     const listen = `listen: ${JSON.stringify(listeners)}\nstop_delay: 0s\n`;
-    const program = new Ratewright();
-    Object.assign(program, { test, listen, file: join(folder, "ratewright.yaml") });
-    program.api = `http://127.0.0.1:${api}`;
-    program.admin = `http://${address}`;
+    const program = Object.assign(new Ratewright(), { test, listen, file });
     program.write(config);
     await program.run();
     return program;
@@ -76,50 +105,57 @@ export class Ratewright {
   }
 
   async run() {
-    this.process = start(this.test, RATEWRIGHT, ["-c", this.file]);
-    const lines = createInterface({ input: this.process.stderr });
+    this.process = start(this.test, RATEWRIGHT, ["serve", "-c", this.file]);
     const log = [];
-    for await (const line of lines) {
-      if (line.startsWith("ratewright ")) {
-        lines.on("line", () => {});
-        this.process.stderr.resume();
-        return;
-      }
-      log.push(line);
-    }
-    assert.fail(`the program does not start: ${log.join("\n")}`);
+    const banner = new Promise((found, reject) => {
+      createInterface({ input: this.process.stderr }).on("line", (line) => {
+        if (line.startsWith("ratewright ")) found(line);
+        else log.push(line);
+      });
+      this.process.on("error", reject);
+      this.process.on("close", () => reject(new Error(`the program does not start: ${log.join("\n")}`)));
+    });
+    const line = await before(Date.now() + PATIENCE_MS, "the program starts", banner);
+    const url = (listener) => line.match(`${listener} on (http://[^,; ]*)`)?.[1];
+    [this.api, this.admin, this.gateway] = ["decisions", "admin", "gateway"].map(url);
   }
 
   async kill() {
+    const ended = once(this.process, "exit");
     this.process.kill("SIGKILL");
-    await once(this.process, "exit");
+    await before(Date.now() + PATIENCE_MS, "the program ends", ended);
   }
 
-  // Asks for a decision; returns its status.
-  async decide(attributes) {
-    const body = JSON.stringify({ attributes });
-    const headers = { "Content-Type": "application/json" };
-    const response = await fetch(`${this.api}/api/v1/decide`, { method: "POST", headers, body });
+  // Sends a request to the API; returns its status.
+  async send(path, options) {
+    const response = await get(this.api + path, options);
     await response.arrayBuffer();
     return response.status;
   }
+
+  async uptimeSeconds() {
+    const response = await get(`${this.admin}/actuator/info`);
+    return (await response.json()).uptimeSeconds;
+  }
+
+  // Asks for a decision; returns its status.
+  decide(attributes) {
+    const headers = { "Content-Type": "application/json" };
+    return this.send("/api/v1/decide", { method: "POST", headers, body: JSON.stringify({ attributes }) });
+  }
 }
 
-export async function launch(test) {
-  const browser = await chromium.launch({
-    executablePath: CHROMIUM,
-    args: ["--no-sandbox", "--disable-dev-shm-usage"],
-  });
-  test.after(() => browser.close());
-  return browser;
-}
+// One browser for all tests of a file, and the tabs that tests have left, by their options. To open a tab costs as much
+// as most tests.
+let browser;
+const idle = {};
+after(async () => (await browser)?.close());
 
-// A tab that fails the test on any error, rejected script or blocked request.
-export async function openTab(browser, url, options = {}) {
-  const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, ...options });
+async function newTab(options) {
+  browser ??= launchChromium();
+  const context = await (await browser).newContext({ viewport: { width: 1280, height: 900 }, ...options });
   const tab = await context.newPage();
-  tab.setDefaultTimeout(60_000);
-  tab.problems = [];
+  tab.setDefaultTimeout(PATIENCE_MS);
   tab.on("pageerror", (error) => tab.problems.push(`error: ${error}`));
   tab.on("dialog", (dialog) => {
     tab.problems.push(`dialog: ${dialog.message()}`);
@@ -130,6 +166,19 @@ export async function openTab(browser, url, options = {}) {
     // Chromium logs calls that fail; tests of failures expect them.
     if (message.type() === "error" && !/Failed to load resource|net::ERR/.test(text)) tab.problems.push(text);
   });
+  return tab;
+}
+
+// A tab that fails the test on any error, rejected script or blocked request.
+export async function openTab(test, url, options = {}) {
+  const left = (idle[JSON.stringify(options)] ??= []);
+  const tab = left.pop() ?? (await newTab(options));
+  test.after(async () => {
+    const isEmpty = await tab.goto("about:blank", { timeout: 5_000 }).catch(() => false);
+    if (isEmpty === false) await tab.context().close();
+    else left.push(tab);
+  });
+  tab.problems = [];
   await tab.goto(url);
   return tab;
 }
@@ -138,7 +187,7 @@ export const view = (tab, name) => tab.getByRole("navigation").getByRole("link",
 
 // The violations that axe finds. The tab must be opened with `bypassCSP`, which lets axe in.
 export async function violations(tab) {
-  await tab.evaluate(AXE);
-  const { violations } = await tab.evaluate(() => globalThis.axe.run());
+  if (!(await tab.evaluate(() => "axe" in globalThis))) await tab.evaluate(AXE);
+  const { violations } = await tab.evaluate(() => globalThis.axe.run({ resultTypes: ["violations"] }));
   return violations.map(({ id, nodes }) => `${id}: ${nodes.map(({ html }) => html).join("; ")}`);
 }
