@@ -70,7 +70,7 @@ fn behind_haproxy(send: &str) {
         1,
         &format!("    mode tcp\n    bind {address}:{port}"),
         &format!(
-            "    mode tcp\n    option httpchk GET /health\n    server gateway {gateway} {send} check inter 100ms fall 1"
+            "    mode tcp\n    timeout check 10s\n    option httpchk GET /health\n    server gateway {gateway} {send} check inter 100ms fall 1"
         ),
     );
     // Its checks are requests of its own.
