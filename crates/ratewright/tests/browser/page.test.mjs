@@ -248,7 +248,9 @@ describe("the live page", { concurrency: 3 }, () => {
     const admin = Object.values(networkInterfaces())
       .flat()
       .find(({ family, internal }) => family === "IPv4" && !internal);
-    if (!admin && !inCi) return t.skip("this machine has only loopback");
+    const missing = "this machine has only loopback";
+    if (!admin && !inCi) return t.skip(missing);
+    assert.ok(admin, missing);
     const program = await Ratewright.start(t, config("first-token"), { admin: admin.address });
     const tab = await openTab(t, program.admin, { bypassCSP: true });
     await tab.getByLabel("Token").waitFor();
