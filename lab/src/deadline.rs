@@ -1,7 +1,7 @@
 //! Waits that end. Each has one deadline for all of it: an endless stream of small pieces is cut off too.
 
 use std::net::TcpListener;
-use std::panic::resume_unwind;
+use std::panic::{Location, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
@@ -72,10 +72,14 @@ pub fn join<T>(thread: JoinHandle<T>, what: &str) -> T {
 ///
 /// # Panics
 /// If it takes longer than a minute, by tokio's clock: where that is paused, the minute passes as soon as nothing else can happen.
-pub async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
-    match tokio::time::timeout(PATIENCE, future).await {
-        Ok(output) => output,
-        Err(_) => panic!("not within {PATIENCE:?}: {what}"),
+#[track_caller]
+pub fn within<T>(what: &str, future: impl Future<Output = T>) -> impl Future<Output = T> {
+    let place = Location::caller(); // a panic inside a future does not name the line that awaits it
+    async move {
+        match tokio::time::timeout(PATIENCE, future).await {
+            Ok(output) => output,
+            Err(_) => panic!("not within {PATIENCE:?}: {what}, awaited at {place}"),
+        }
     }
 }
 
