@@ -367,6 +367,8 @@ fn absent_at_start(name: &'static str) {
 fn sentinel_fails_over(name: &'static str) {
     let group = std::cell::RefCell::new(Sentinel::start());
     let servers = Servers::sentinel(Sentinel::MASTER, &[group.borrow().sentinel.url()], None).unwrap();
+    let soon = ["SENTINEL", "SET", Sentinel::MASTER, "down-after-milliseconds", "1000"];
+    assert_eq!(group.borrow().sentinel.cli(&soon), "OK");
     let kill = || group.borrow_mut().servers[0].kill();
     // Over when the Sentinel has named another.
     let promoted = || wait_until("the replica is the master", || group.borrow().master() == 1);
@@ -377,6 +379,9 @@ fn cluster_master_killed(name: &'static str) {
     let cluster = std::cell::RefCell::new(Cluster::start());
     let servers = Servers::cluster(&cluster.borrow().urls()).unwrap();
     let master = cluster.borrow().master_of("ratelimit:p:{hot}").unwrap();
+    for node in &cluster.borrow().nodes {
+        assert_eq!(node.cli(&["CONFIG", "SET", "cluster-node-timeout", "1500"]), "OK");
+    }
     let kill = || cluster.borrow_mut().nodes[master].kill();
     // Over when its replica serves in its place.
     let promoted = || {

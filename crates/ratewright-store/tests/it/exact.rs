@@ -9,7 +9,7 @@ use ratewright_core::query::{Attribute, AttributeName};
 use ratewright_core::quota::{Algorithm, Refill};
 use ratewright_core::store::{Act, BucketName, Charge, Key, Outcome, Standings};
 use ratewright_core::{Micros, Quota, Store};
-use ratewright_lab::{Load, Redis, wait_until, within};
+use ratewright_lab::{Load, Redis, is_long_run, wait_until, within};
 use ratewright_store::{RedisStore, Servers};
 
 use crate::redis::settings;
@@ -25,11 +25,12 @@ fn bucket(rate: &str, burst: u32) -> Quota {
 /// The fewest queries of each instance, however slow the machine is: more than three for each of five hundred clients.
 const QUERIES_MIN: usize = 1_600;
 
-/// How long it takes at least, in microseconds: half a second, and longer under `make chaos`.
+/// How long it takes at least, in microseconds: half a second, three under `make test-all`, and longer under `make chaos`.
 fn duration() -> u64 {
     #[expect(clippy::disallowed_methods, reason = "a test's own setting")]
     let seconds = std::env::var("CHAOS_SECONDS").ok().and_then(|text| text.parse::<u64>().ok());
-    seconds.map_or(500_000, |seconds| seconds * 1_000_000)
+    let usual = if is_long_run() { 3_000_000 } else { 500_000 };
+    seconds.map_or(usual, |seconds| seconds * 1_000_000)
 }
 
 /// Plays four instances, four tasks each: `client` says who the n-th query is by. Tells what
