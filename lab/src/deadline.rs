@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::TcpListener;
-use std::panic::resume_unwind;
+use std::panic::{Location, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
@@ -96,10 +96,14 @@ pub fn all_of(mut pipe: impl Read + Send + 'static, what: &str) -> String {
 ///
 /// # Panics
 /// If it takes longer than a minute, by tokio's clock: where that is paused, the minute passes as soon as nothing else can happen.
-pub async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
-    match tokio::time::timeout(PATIENCE, future).await {
-        Ok(output) => output,
-        Err(_) => panic!("not within {PATIENCE:?}: {what}"),
+#[track_caller]
+pub fn within<T>(what: &str, future: impl Future<Output = T>) -> impl Future<Output = T> {
+    let place = Location::caller(); // a panic inside a future does not name the line that awaits it
+    async move {
+        match tokio::time::timeout(PATIENCE, future).await {
+            Ok(output) => output,
+            Err(_) => panic!("not within {PATIENCE:?}: {what}, awaited at {place}"),
+        }
     }
 }
 

@@ -18,6 +18,7 @@ mod printed;
 mod prometheus;
 mod proxy;
 mod redis;
+mod resp;
 mod sentinel;
 mod server_process;
 mod skip;

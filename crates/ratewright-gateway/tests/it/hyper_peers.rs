@@ -18,12 +18,11 @@ use hyper::client::conn::http2::{self, SendRequest};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
+use ratewright_lab::{PATIENCE, within};
 use ratewright_listen::{Alpn, Tls};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
-
-use crate::harness::{WITHIN, within};
 
 /// A body that is sent frame by frame. It ends when its sender is dropped.
 pub(crate) struct ChannelBody(mpsc::UnboundedReceiver<Frame<Bytes>>);
@@ -98,7 +97,7 @@ pub(crate) async fn send(
     client: &SendRequest<ChannelBody>,
     request: Request<ChannelBody>,
 ) -> Response<Incoming> {
-    within(client.clone().send_request(request)).await.unwrap()
+    within("a response", client.clone().send_request(request)).await.unwrap()
 }
 
 /// Sends a request, and reads status and body of the response.
@@ -112,13 +111,13 @@ pub(crate) async fn exchange(
 
 /// The next frame of a body.
 pub(crate) async fn piece(body: &mut Incoming) -> String {
-    let frame = within(body.frame()).await.expect("a piece").unwrap();
+    let frame = within("a piece", body.frame()).await.expect("a piece").unwrap();
     String::from_utf8(frame.into_data().expect("data").to_vec()).unwrap()
 }
 
 /// A complete body, and its trailers.
 pub(crate) async fn whole(body: Incoming) -> (String, HeaderMap) {
-    let collected = within(body.collect()).await.unwrap();
+    let collected = within("the whole body", body.collect()).await.unwrap();
     let trailers = collected.trailers().cloned().unwrap_or_default();
     (String::from_utf8(collected.to_bytes().to_vec()).unwrap(), trailers)
 }
@@ -197,7 +196,7 @@ impl HyperServer {
                         None => serve(stream, streams_max, response, leaving).await,
                         Some(tls) => {
                             let Some(stream) = tls
-                                .accept(stream, std::net::Ipv4Addr::LOCALHOST.into(), Alpn::Http2, WITHIN)
+                                .accept(stream, std::net::Ipv4Addr::LOCALHOST.into(), Alpn::Http2, PATIENCE)
                                 .await
                             else {
                                 return;
