@@ -1,6 +1,6 @@
 //! One redis-server.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::Command;
@@ -10,7 +10,7 @@ use rustix::process::Signal;
 use tempfile::TempDir;
 
 use crate::server_process::ServerProcess;
-use crate::{free_port, output, without_settings};
+use crate::{free_port, output, resp, without_settings};
 
 /// Log file, relative to the server's folder.
 const LOG: &str = "redis.log";
@@ -125,6 +125,7 @@ impl Redis {
         command.arg(self.folder.path());
         if self.file.is_none() {
             command.args(["--save", "", "--appendonly", "no", "--unixsocket"]).arg(socket);
+            command.args(["--repl-diskless-sync-delay", "0"]); // a replica would wait five seconds for others
         }
         command.args(&self.options);
         let words = std::iter::once(command.get_program()).chain(command.get_args());
@@ -182,8 +183,17 @@ impl Redis {
         !offsets.is_empty() && offsets.iter().all(|offset| *offset >= written)
     }
 
-    /// What `redis-cli` with these arguments prints.
+    /// What `redis-cli` with these arguments prints; nothing if the server is not there. It is run only for options of its own.
     pub fn cli(&self, arguments: &[&str]) -> String {
+        if arguments.first().is_some_and(|first| !first.starts_with('-')) {
+            return match resp::command(self.port, arguments) {
+                Ok(reply) => reply.trim_end().to_owned(),
+                Err(error) => {
+                    assert_ne!(error.kind(), ErrorKind::TimedOut, "{arguments:?}: {error}");
+                    String::new()
+                }
+            };
+        }
         let mut command = Command::new("redis-cli");
         command.args(["-p", &self.port.to_string()]).args(arguments);
         let output = output(without_settings(&mut command));

@@ -20,6 +20,10 @@ impl Sentinel {
         let first = Redis::start();
         let port = first.port().to_string();
         let second = Redis::start_with(&["--replicaof", "127.0.0.1", &port]);
+        // Before the Sentinel starts: what its first question does not find, it finds ten seconds later.
+        wait_until("the replica follows", || {
+            second.cli(&["INFO", "replication"]).contains("master_link_status:up")
+        });
         let sentinel = Redis::start_sentinel(
             free_port(),
             &format!(
@@ -30,9 +34,6 @@ impl Sentinel {
             ),
         );
         let group = Self { servers: [first, second], sentinel };
-        wait_until("the replica follows", || {
-            group.servers[1].cli(&["INFO", "replication"]).contains("master_link_status:up")
-        });
         wait_until("the Sentinel knows the replica", || {
             group.sentinel.cli(&["SENTINEL", "replicas", Self::MASTER]).contains("127.0.0.1")
         });
