@@ -1,10 +1,13 @@
 //! Faults while under load, on real servers: what the client saw, and whether the limit held.
 //!
 //! Two instances are asked without pause for one hot key and for others, and something happens to Redis. Each fault
-//! makes one row. Short here; `make chaos` takes longer (`CHAOS_SECONDS`), prints the rows, and looks at the times.
+//! makes one row. It begins when the limit is reached, ends when each instance has reached its own share, and the load
+//! goes on until the limit is reached again. `make chaos` takes longer (`CHAOS_SECONDS`), prints the rows, and looks at
+//! the times.
 
+use std::panic::{catch_unwind, resume_unwind};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use ratewright_core::policy::{LimitId, OnFailure, Part};
@@ -12,7 +15,7 @@ use ratewright_core::query::{Attribute, AttributeName};
 use ratewright_core::quota::{Algorithm, Refill, Share};
 use ratewright_core::store::{Basis, BucketName, Charge, Key, Outcome, Standing, Standings};
 use ratewright_core::{Micros, Quota, Store};
-use ratewright_lab::{Cluster, Fault, Proxy, Redis, Sentinel, wait_until};
+use ratewright_lab::{Cluster, Fault, Load, Proxy, Redis, Sentinel, wait_until, within};
 use ratewright_store::{
     Failover, FailoverSettings, LocalShare, RedisSettings, RedisStore, Servers, SystemClock,
 };
@@ -24,8 +27,31 @@ type Instance = Failover<RedisStore, Arc<SystemClock>>;
 /// How long a decision may wait for Redis.
 const DEADLINE: Duration = Duration::from_millis(5);
 
-/// One fault at a time: they share two cores.
-static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+/// Every fault: its name in the table, and how it is played.
+const FAULTS: [(&str, fn(&'static str)); 15] = [
+    ("kill -9, restarted empty", killed_and_restarted_empty),
+    ("SIGSTOP", stopped),
+    ("SCRIPT FLUSH", script_flushed),
+    ("maxmemory reached", memory_full),
+    ("made a replica (READONLY)", made_a_replica),
+    ("restarted, LOADING", loading),
+    ("50 ms latency", slow_by_50_ms),
+    ("black hole", black_hole),
+    ("connections reset", connections_reset),
+    ("half-open connections", half_open),
+    ("trickling answers", trickling),
+    ("absent at start", absent_at_start),
+    ("Sentinel failover", sentinel_fails_over),
+    ("Cluster master killed", cluster_master_killed),
+    ("Cluster slot moved (MOVED, ASK)", cluster_slot_moved),
+];
+
+/// Which limit an instance has reached on the hot key: a unit was denied.
+#[derive(Default)]
+struct Denials {
+    by_redis: AtomicBool,
+    local: AtomicBool,
+}
 
 /// What was decided.
 struct Decided {
@@ -92,26 +118,36 @@ fn play(name: &'static str, servers: Servers, plan: Plan, begin: impl FnOnce(), 
     if plan.is_there {
         wait_until("the links are up", is_shared);
     }
-    let stop = Arc::new(AtomicBool::new(false));
+    let (load, denials) = (Load::default(), [(); 2].map(|()| Arc::<Denials>::default()));
     let tasks: Vec<Vec<_>> = instances
         .iter()
-        .map(|instance| {
-            let ask = |task: usize| runtime.spawn(ask(instance.clone(), task, stop.clone()));
-            (0..8).map(ask).collect()
+        .zip(&denials)
+        .map(|(instance, denials)| {
+            let ask = |task| ask(instance.clone(), task, load.goes_on(), denials.clone());
+            (0..8).map(|task| runtime.spawn(ask(task))).collect()
         })
         .collect();
-    std::thread::sleep(Duration::from_millis(200));
+    let until_reached_again = |what, limit: fn(&Denials) -> &AtomicBool| {
+        denials.iter().for_each(|denials| limit(denials).store(false, Ordering::SeqCst));
+        wait_until(what, || denials.iter().all(|denials| limit(denials).load(Ordering::SeqCst)));
+    };
+    if plan.is_there {
+        until_reached_again("the limit is reached", |denials| &denials.by_redis);
+    }
     begin();
     if plan.lasts {
         std::thread::sleep(lasts);
+        if plan.is_out {
+            until_reached_again("both shares are used up", |denials| &denials.local);
+        }
     }
     end();
     let over_end = Instant::now();
     wait_until("the links are up again", is_shared);
-    std::thread::sleep(Duration::from_millis(300));
-    stop.store(true, Ordering::Relaxed);
+    until_reached_again("the limit is reached again", |denials| &denials.by_redis);
+    load.end();
     let join = |tasks: Vec<tokio::task::JoinHandle<Vec<Decided>>>| {
-        tasks.into_iter().flat_map(|task| runtime.block_on(task).unwrap()).collect()
+        tasks.into_iter().flat_map(|task| runtime.block_on(within("the load ends", task)).unwrap()).collect()
     };
     let decided = tasks.into_iter().map(join).collect();
     Row { name, decided, over_end }.check(plan);
@@ -119,11 +155,16 @@ fn play(name: &'static str, servers: Servers, plan: Plan, begin: impl FnOnce(), 
 
 /// Asks without pause, every other time for the hot key.
 #[expect(clippy::disallowed_methods, reason = "faults happen in real time")]
-async fn ask(instance: Arc<Instance>, task: usize, stop: Arc<AtomicBool>) -> Vec<Decided> {
+async fn ask(
+    instance: Arc<Instance>,
+    task: usize,
+    goes_on: impl Fn() -> bool,
+    denials: Arc<Denials>,
+) -> Vec<Decided> {
     let quota = quota();
     let name = BucketName::new("p", None, &quota, vec![Part::one(AttributeName::Ip)]);
     let mut all = Vec::new();
-    while !stop.load(Ordering::Relaxed) {
+    while goes_on() {
         let is_hot = all.len() % 2 == 0;
         let client = if is_hot { "hot".to_owned() } else { format!("{task}-{}", all.len() % 100) };
         let attributes = [Attribute { name: AttributeName::Ip, value: &client }];
@@ -136,6 +177,10 @@ async fn ask(instance: Arc<Instance>, task: usize, stop: Arc<AtomicBool>) -> Vec
         let took = start.elapsed();
         let Standing { outcome, basis, .. } = standings.remove(0);
         let receipt = if let Outcome::Charged(receipt) = outcome { Some(receipt) } else { None };
+        if is_hot && receipt.is_none() {
+            let denied = if basis == Basis::Shared { &denials.by_redis } else { &denials.local };
+            denied.store(true, Ordering::SeqCst);
+        }
         let paid_at = receipt.filter(|_| is_hot).map(|receipt| receipt.paid_at.as_micros());
         all.push(Decided { basis, is_hot, paid_at, took, at: start });
         tokio::time::sleep(Duration::from_micros(500)).await;
@@ -219,13 +264,19 @@ impl Row {
     }
 }
 
-fn one_at_a_time() -> std::sync::MutexGuard<'static, ()> {
-    ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+/// One test for all: faults follow each other, and with a test for each, the other threads of the tests would only wait.
+#[test]
+fn faults_under_load_exceed_no_limit() {
+    for (name, play) in FAULTS {
+        if let Err(panic) = catch_unwind(|| play(name)) {
+            eprintln!("the fault was: {name}");
+            resume_unwind(panic);
+        }
+    }
 }
 
 /// A fault of one server that is set and unset by commands.
 fn by_commands(name: &'static str, plan: Plan, begin: &[&str], end: &[&str]) {
-    let _turn = one_at_a_time();
     let server = Redis::start();
     let servers = Servers::single(&server.url()).unwrap();
     play(name, servers, plan, || drop(server.cli(begin)), || drop(server.cli(end)));
@@ -233,58 +284,38 @@ fn by_commands(name: &'static str, plan: Plan, begin: &[&str], end: &[&str]) {
 
 /// A fault of the network.
 fn by_network(name: &'static str, fault: Fault) {
-    let _turn = one_at_a_time();
     let server = Redis::start();
     let proxy = Proxy::start(server.port());
     let servers = Servers::single(&proxy.url()).unwrap();
     play(name, servers, OUTAGE, || proxy.set(fault), || proxy.set(Fault::None));
 }
 
-#[test]
-fn killed_and_restarted_empty() {
-    let _turn = one_at_a_time();
+fn killed_and_restarted_empty(name: &'static str) {
     let server = std::cell::RefCell::new(Redis::start());
     let servers = Servers::single(&server.borrow().url()).unwrap();
     let (kill, run) = (|| server.borrow_mut().kill(), || server.borrow_mut().run());
-    play("kill -9, restarted empty", servers, Plan { may_lose: true, ..OUTAGE }, kill, run);
+    play(name, servers, Plan { may_lose: true, ..OUTAGE }, kill, run);
 }
 
-#[test]
-fn stopped() {
-    let _turn = one_at_a_time();
+fn stopped(name: &'static str) {
     let server = Redis::start();
     let servers = Servers::single(&server.url()).unwrap();
-    play("SIGSTOP", servers, OUTAGE, || server.pause(), || server.resume());
+    play(name, servers, OUTAGE, || server.pause(), || server.resume());
 }
 
-#[test]
-fn script_flushed() {
-    by_commands("SCRIPT FLUSH", Plan { is_out: false, ..OUTAGE }, &["SCRIPT", "FLUSH"], &["SCRIPT", "FLUSH"]);
+fn script_flushed(name: &'static str) {
+    by_commands(name, Plan { is_out: false, ..OUTAGE }, &["SCRIPT", "FLUSH"], &["SCRIPT", "FLUSH"]);
 }
 
-#[test]
-fn memory_full() {
-    by_commands(
-        "maxmemory reached",
-        OUTAGE,
-        &["CONFIG", "SET", "maxmemory", "1"],
-        &["CONFIG", "SET", "maxmemory", "0"],
-    );
+fn memory_full(name: &'static str) {
+    by_commands(name, OUTAGE, &["CONFIG", "SET", "maxmemory", "1"], &["CONFIG", "SET", "maxmemory", "0"]);
 }
 
-#[test]
-fn made_a_replica() {
-    by_commands(
-        "made a replica (READONLY)",
-        OUTAGE,
-        &["REPLICAOF", "127.0.0.1", "1"],
-        &["REPLICAOF", "NO", "ONE"],
-    );
+fn made_a_replica(name: &'static str) {
+    by_commands(name, OUTAGE, &["REPLICAOF", "127.0.0.1", "1"], &["REPLICAOF", "NO", "ONE"]);
 }
 
-#[test]
-fn loading() {
-    let _turn = one_at_a_time();
+fn loading(name: &'static str) {
     let (lasts, _) = seconds();
     let server = std::cell::RefCell::new(Redis::start_with(&["--enable-debug-command", "yes"]));
     assert_eq!(server.borrow().cli(&["DEBUG", "POPULATE", "10000"]), "OK");
@@ -303,60 +334,54 @@ fn loading() {
         server.borrow_mut().run_loading();
     };
     let end = || wait_until("it is loaded", || !server.borrow().cli(&["PING"]).contains("LOADING"));
-    play("restarted, LOADING", servers, Plan { lasts: false, may_lose: true, ..OUTAGE }, begin, end);
+    play(name, servers, Plan { lasts: false, may_lose: true, ..OUTAGE }, begin, end);
 }
 
-#[test]
-fn slow_by_50_ms() {
-    by_network("50 ms latency", Fault::Delay(Duration::from_millis(25)));
+fn slow_by_50_ms(name: &'static str) {
+    by_network(name, Fault::Delay(Duration::from_millis(25)));
 }
 
-#[test]
-fn black_hole() {
-    by_network("black hole", Fault::BlackHole);
+fn black_hole(name: &'static str) {
+    by_network(name, Fault::BlackHole);
 }
 
-#[test]
-fn connections_reset() {
-    by_network("connections reset", Fault::Reset);
+fn connections_reset(name: &'static str) {
+    by_network(name, Fault::Reset);
 }
 
-#[test]
-fn half_open() {
-    by_network("half-open connections", Fault::HalfOpen);
+fn half_open(name: &'static str) {
+    by_network(name, Fault::HalfOpen);
 }
 
-#[test]
-fn trickling() {
-    by_network("trickling answers", Fault::Trickle);
+fn trickling(name: &'static str) {
+    by_network(name, Fault::Trickle);
 }
 
-#[test]
-fn absent_at_start() {
-    let _turn = one_at_a_time();
+fn absent_at_start(name: &'static str) {
     let server = std::cell::RefCell::new(Redis::start());
     server.borrow_mut().kill();
     let servers = Servers::single(&server.borrow().url()).unwrap();
-    play("absent at start", servers, Plan { is_there: false, ..OUTAGE }, || {}, || server.borrow_mut().run());
+    play(name, servers, Plan { is_there: false, ..OUTAGE }, || {}, || server.borrow_mut().run());
 }
 
-#[test]
-fn sentinel_fails_over() {
-    let _turn = one_at_a_time();
+fn sentinel_fails_over(name: &'static str) {
     let group = std::cell::RefCell::new(Sentinel::start());
     let servers = Servers::sentinel(Sentinel::MASTER, &[group.borrow().sentinel.url()], None).unwrap();
+    let soon = ["SENTINEL", "SET", Sentinel::MASTER, "down-after-milliseconds", "1000"];
+    assert_eq!(group.borrow().sentinel.cli(&soon), "OK");
     let kill = || group.borrow_mut().servers[0].kill();
     // Over when the Sentinel has named another.
     let promoted = || wait_until("the replica is the master", || group.borrow().master() == 1);
-    play("Sentinel failover", servers, Plan { lasts: false, may_lose: true, ..OUTAGE }, kill, promoted);
+    play(name, servers, Plan { lasts: false, may_lose: true, ..OUTAGE }, kill, promoted);
 }
 
-#[test]
-fn cluster_master_killed() {
-    let _turn = one_at_a_time();
+fn cluster_master_killed(name: &'static str) {
     let cluster = std::cell::RefCell::new(Cluster::start());
     let servers = Servers::cluster(&cluster.borrow().urls()).unwrap();
     let master = cluster.borrow().master_of("ratelimit:p:{hot}").unwrap();
+    for node in &cluster.borrow().nodes {
+        assert_eq!(node.cli(&["CONFIG", "SET", "cluster-node-timeout", "1500"]), "OK");
+    }
     let kill = || cluster.borrow_mut().nodes[master].kill();
     // Over when its replica serves in its place.
     let promoted = || {
@@ -365,12 +390,10 @@ fn cluster_master_killed() {
             cluster.is_whole() && cluster.master_of("ratelimit:p:{hot}").is_some_and(|other| other != master)
         })
     };
-    play("Cluster master killed", servers, Plan { lasts: false, may_lose: true, ..OUTAGE }, kill, promoted);
+    play(name, servers, Plan { lasts: false, may_lose: true, ..OUTAGE }, kill, promoted);
 }
 
-#[test]
-fn cluster_slot_moved() {
-    let _turn = one_at_a_time();
+fn cluster_slot_moved(name: &'static str) {
     let cluster = Cluster::start();
     let servers = Servers::cluster(&cluster.urls()).unwrap();
     let key = "ratelimit:p:{hot}";
@@ -391,5 +414,5 @@ fn cluster_slot_moved() {
             node.cli(&["CLUSTER", "SETSLOT", &slot, "NODE", &to_id]);
         }
     };
-    play("Cluster slot moved (MOVED, ASK)", servers, Plan { is_out: false, ..OUTAGE }, begin, end);
+    play(name, servers, Plan { is_out: false, ..OUTAGE }, begin, end);
 }

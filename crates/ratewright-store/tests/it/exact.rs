@@ -2,14 +2,14 @@
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ratewright_core::policy::{LimitId, OnFailure, Part};
 use ratewright_core::query::{Attribute, AttributeName};
 use ratewright_core::quota::{Algorithm, Refill};
 use ratewright_core::store::{Act, BucketName, Charge, Key, Outcome, Standings};
 use ratewright_core::{Micros, Quota, Store};
-use ratewright_lab::{Redis, wait_until};
+use ratewright_lab::{Load, Redis, is_long_run, wait_until, within};
 use ratewright_store::{RedisStore, Servers};
 
 use crate::redis::settings;
@@ -22,11 +22,15 @@ fn bucket(rate: &str, burst: u32) -> Quota {
     quota.with_burst(NonZeroU32::new(burst).unwrap()).unwrap()
 }
 
-/// How long it takes, in microseconds: a second and a half, and longer under `make chaos`.
+/// The fewest queries of each instance, however slow the machine is: more than three for each of five hundred clients.
+const QUERIES_MIN: usize = 1_600;
+
+/// How long it takes at least, in microseconds: half a second, three under `make test-all`, and longer under `make chaos`.
 fn duration() -> u64 {
     #[expect(clippy::disallowed_methods, reason = "a test's own setting")]
     let seconds = std::env::var("CHAOS_SECONDS").ok().and_then(|text| text.parse::<u64>().ok());
-    seconds.map_or(1_500_000, |seconds| seconds * 1_000_000)
+    let usual = if is_long_run() { 3_000_000 } else { 500_000 };
+    seconds.map_or(usual, |seconds| seconds * 1_000_000)
 }
 
 /// Plays four instances, four tasks each: `client` says who the n-th query is by. Tells what
@@ -36,21 +40,25 @@ fn play(quotas: &[Quota], client: impl Fn(usize) -> String + Sync) -> (Paid, u64
     let names: Vec<_> = (0..quotas.len())
         .map(|n| BucketName::new(&format!("p{n}"), None, &quotas[n], vec![Part::one(AttributeName::Ip)]))
         .collect();
-    let stop = AtomicBool::new(false);
-    let instance = |instance: usize| {
+    let n_queries = [(); 4].map(|()| AtomicUsize::new(0));
+    let instance = |instance: usize, goes_on: &dyn Fn() -> bool| {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let store = RedisStore::new(Servers::single(&server.url()).unwrap(), settings("ratelimit"));
-            while !store.status().is_up {
-                tokio::task::yield_now().await;
-            }
-            let (store, names, client, stop) = (&store, &names, &client, &stop);
+            let is_up = async {
+                while !store.status().is_up {
+                    tokio::task::yield_now().await;
+                }
+            };
+            within("the link is up", is_up).await;
+            let (store, names, client, n_queries) = (&store, &names, &client, &n_queries[instance]);
             let task = async |task: usize| {
                 let mut paid = Vec::new();
                 for n in 0.. {
-                    if stop.load(Ordering::Relaxed) {
+                    if !goes_on() {
                         break;
                     }
+                    n_queries.fetch_add(1, Ordering::Relaxed);
                     let client = client(n * 16 + instance * 4 + task);
                     let attributes = [Attribute { name: AttributeName::Ip, value: &client }];
                     let charges: Vec<_> = names
@@ -84,15 +92,20 @@ fn play(quotas: &[Quota], client: impl Fn(usize) -> String + Sync) -> (Paid, u64
         })
     };
     let (paid, from, until) = std::thread::scope(|scope| {
-        let instances: Vec<_> = (0..4).map(|n| scope.spawn(move || instance(n))).collect();
-        wait_until("all are at work", || server.cli(&["DBSIZE"]) != "0");
+        let load = Load::default();
+        let start = |n| {
+            let (instance, goes_on) = (&instance, load.goes_on());
+            scope.spawn(move || instance(n, &goes_on))
+        };
+        let instances: Vec<_> = (0..4).map(start).collect();
+        wait_until("all are at work", || n_queries.iter().all(|n| n.load(Ordering::Relaxed) > 0));
         let from = server.now();
         let mut until = from;
-        wait_until("the time is over", || {
+        wait_until("the time is over, and all have asked often enough", || {
             until = server.now();
-            until - from > duration()
+            until - from > duration() && n_queries.iter().all(|n| n.load(Ordering::Relaxed) >= QUERIES_MIN)
         });
-        stop.store(true, Ordering::Relaxed);
+        load.end();
         let paid: Vec<_> = instances.into_iter().flat_map(|instance| instance.join().unwrap()).collect();
         (paid, from, until)
     });
