@@ -177,6 +177,7 @@ fn new_id() -> String {
 mod tests {
     use super::*;
     use axum::routing::get;
+    use ratewright_lab::within;
     use tokio::io::AsyncWriteExt;
     use tokio::net::TcpStream;
 
@@ -201,15 +202,14 @@ mod tests {
         let mut unread = TcpStream::connect(address).await.unwrap();
         let asks_until_it_is_cut_off =
             async { while unread.write_all(b"GET / HTTP/1.1\r\nHost: t\r\n\r\n").await.is_ok() {} };
-        let within = Duration::from_secs(30);
-        tokio::time::timeout(within, asks_until_it_is_cut_off).await.expect("it is cut off");
+        within("it is cut off", asks_until_it_is_cut_off).await;
         let mut next = TcpStream::connect(address).await.unwrap();
         next.write_all(b"GET / HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n").await.unwrap();
         let mut answer = String::new();
         let reads = tokio::io::AsyncReadExt::read_to_string(&mut next, &mut answer);
-        tokio::time::timeout(within, reads).await.expect("the next is served").unwrap();
+        within("the next is served", reads).await.unwrap();
         assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
         stop.send(()).unwrap();
-        served.await.unwrap();
+        within("it stops", served).await.unwrap();
     }
 }

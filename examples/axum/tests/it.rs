@@ -1,37 +1,36 @@
 //! The example does what it says, over a real socket.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on may stop")]
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+
+use ratewright_lab::{Stream, receive, without_settings};
 
 struct Program(Child, String);
 
 impl Program {
     fn start() -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_limited"))
-            .arg("127.0.0.1:0")
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_limited"));
+        command.arg("127.0.0.1:0").stdout(Stdio::piped());
+        let mut child = without_settings(&mut command).spawn().unwrap();
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        let (says, said) = mpsc::channel();
+        std::thread::spawn(move || {
+            let mut line = String::new();
+            stdout.read_line(&mut line).unwrap();
+            says.send(line).unwrap();
+        });
+        let line = receive(&said, "its address");
         let address = line.trim().strip_prefix("listening on ").unwrap().to_owned();
         Self(child, address)
     }
 
     /// The whole answer to one request.
     fn send(&self, line: &str, body: &str) -> String {
-        let mut stream = TcpStream::connect(&self.1).unwrap();
-        let length = body.len();
-        write!(
-            stream,
-            "{line} HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}"
-        )
-        .unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        answer
+        let head =
+            format!("{line} HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: {}", body.len());
+        Stream::connect(&self.1).exchange(&format!("{head}\r\n\r\n{body}"))
     }
 
     fn status(&self, line: &str, body: &str) -> String {

@@ -4,6 +4,7 @@ use super::*;
 use crate::proxy_protocol::ProxyProtocol;
 use crate::shutdown::{ShutdownPhase, ShutdownTrigger};
 use crate::tls::Tls;
+use ratewright_lab::within;
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 use std::net::Ipv4Addr;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -78,15 +79,23 @@ impl TestListener {
 
     /// A connection that was served. Others may have to close first.
     async fn connect_served(&self) -> TcpStream {
-        loop {
-            let mut client = self.connect().await;
-            if is_echoed(&mut client).await {
-                return client;
+        let served = async {
+            loop {
+                let mut client = self.connect().await;
+                if is_echoed(&mut client).await {
+                    return client;
+                }
             }
-        }
+        };
+        within("a slot is free", served).await
     }
 
     async fn stop(self) {
+        within("it stops", self.drain()).await;
+    }
+
+    /// The same without a deadline, for a clock that is stopped.
+    async fn drain(self) {
         self.trigger.advance_to(ShutdownPhase::Draining);
         self.served.await.unwrap();
     }
@@ -103,6 +112,11 @@ async fn echo(accepted: Accepted) {
 
 /// False: the listener closed the connection.
 async fn is_echoed(client: &mut TcpStream) -> bool {
+    within("an echo, or the end", echoes(client)).await
+}
+
+/// The same without a deadline, for a clock that is stopped.
+async fn echoes(client: &mut TcpStream) -> bool {
     let _ = client.write_u8(b'x').await;
     client.read_u8().await.is_ok()
 }
@@ -171,7 +185,7 @@ async fn a_panic_in_a_handler_releases_the_slot() {
         let listener = TestListener::start(options(when_full), limits(1)).await;
         let mut client = listener.connect_served().await;
         client.write_u8(b'!').await.unwrap();
-        assert!(client.read_u8().await.is_err());
+        assert!(within("it is closed", client.read_u8()).await.is_err());
         drop(listener.connect_served().await);
         listener.stop().await;
     }
@@ -193,14 +207,14 @@ async fn connections_go_to_the_queue_with_the_fewest() {
     let (mut clients, mut names) = (Vec::new(), Vec::new());
     for _ in 0..9 {
         let mut client = TcpStream::connect(address).await.unwrap();
-        names.push(client.read_u8().await.unwrap());
+        names.push(within("a queue's name", client.read_u8()).await.unwrap());
         clients.push(client);
     }
     names.sort_unstable();
     assert_eq!(names, b"aaabbbccc");
     trigger.advance_to(ShutdownPhase::Draining);
     drop(clients);
-    serving.join_all().await;
+    within("they stop", serving.join_all()).await;
 }
 
 /// The runtime does not run in between, so it cannot know of any connection.
@@ -217,7 +231,7 @@ async fn queued_connections_are_served_after_a_stop() {
         n.fetch_add(1, Ordering::SeqCst);
         std::future::ready(())
     };
-    listener.serve(socket, count).await;
+    within("all are served", listener.serve(socket, count)).await;
     assert_eq!(n_served.load(Ordering::SeqCst), clients.len());
     assert!(std::net::TcpStream::connect(address).is_err());
 }
@@ -226,9 +240,10 @@ async fn queued_connections_are_served_after_a_stop() {
 #[tokio::test(start_paused = true)]
 async fn connections_that_outlast_the_drain_timeout_are_cut_off() {
     let listener = TestListener::start(options(WhenFull::Wait), limits(10)).await;
-    let mut client = listener.connect_served().await;
+    let mut client = listener.connect().await;
+    assert!(echoes(&mut client).await);
     let begin = tokio::time::Instant::now();
-    listener.stop().await;
+    listener.drain().await;
     assert_eq!(begin.elapsed().as_secs(), HOUR.as_secs());
     assert!(client.read_u8().await.is_err());
 }
@@ -244,7 +259,7 @@ async fn a_stop_ends_unfinished_handshakes() {
         let listener = TestListener::start(options, limits(10)).await;
         let mut silent = listener.connect().await;
         let begin = tokio::time::Instant::now();
-        listener.stop().await;
+        listener.drain().await;
         assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
         assert!(silent.read_u8().await.is_err());
     }

@@ -1,6 +1,7 @@
 //! Headers over real sockets: in one segment with the data after it, in two, byte by byte, late, or never.
 
 use super::*;
+use ratewright_lab::within;
 use std::net::Ipv4Addr;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpListener;
@@ -23,11 +24,15 @@ impl World {
         Self { proxy: ProxyProtocol::new("test", from), listener }
     }
 
+    async fn accept(&self) -> (TcpStream, SocketAddr) {
+        within("a connection", self.listener.accept()).await.unwrap()
+    }
+
     /// Sends these pieces, each as a segment, then closes. Returns the client, and the rest of the stream.
     async fn send(&self, pieces: &[&[u8]]) -> Option<(String, Vec<u8>)> {
         let mut client = TcpStream::connect(self.listener.local_addr().unwrap()).await.unwrap();
         client.set_nodelay(true).unwrap();
-        let (mut stream, peer) = self.listener.accept().await.unwrap();
+        let (mut stream, peer) = self.accept().await;
         let reading = async {
             let address = self.proxy.client(&mut stream, peer, Duration::from_secs(20)).await?;
             let mut rest = Vec::new();
@@ -43,7 +48,7 @@ impl World {
             }
             let _ = client.shutdown().await;
         };
-        tokio::join!(reading, writing).0
+        within("all is read, or refused", async { tokio::join!(reading, writing).0 }).await
     }
 
     /// The reasons of refused connections, with their counts.
@@ -131,8 +136,9 @@ async fn a_peer_outside_the_networks_is_refused_whatever_it_sends() {
     assert_eq!(world.refused(), [("peer", 1)]);
     // Without waiting for its header.
     let client = TcpStream::connect(world.listener.local_addr().unwrap()).await.unwrap();
-    let (mut stream, peer) = world.listener.accept().await.unwrap();
-    assert_eq!(world.proxy.client(&mut stream, peer, Duration::from_secs(3_600)).await, None);
+    let (mut stream, peer) = world.accept().await;
+    let refused = world.proxy.client(&mut stream, peer, Duration::from_secs(3_600));
+    assert_eq!(within("it is refused", refused).await, None);
     assert_eq!(world.refused(), [("peer", 2)]);
     drop(client);
 }
@@ -181,7 +187,7 @@ fn a_load_balancer_may_announce_its_own_connection() {
 async fn a_slowly_sent_header_times_out() {
     let world = World::new("127.0.0.1/32").await;
     let mut client = TcpStream::connect(world.listener.local_addr().unwrap()).await.unwrap();
-    let (mut stream, peer) = world.listener.accept().await.unwrap();
+    let (mut stream, peer) = world.accept().await;
     let trickle = async {
         for byte in TEXT.chunks(1) {
             let _ = client.write_all(byte).await;
@@ -189,6 +195,6 @@ async fn a_slowly_sent_header_times_out() {
         }
     };
     let reading = world.proxy.client(&mut stream, peer, Duration::from_millis(200));
-    let (client, ()) = tokio::join!(reading, trickle);
+    let (client, ()) = within("it times out", async { tokio::join!(reading, trickle) }).await;
     assert_eq!((client, world.refused()), (None, vec![("timeout", 1)]));
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use ratewright_core::Store;
 use ratewright_core::query::Entrypoint;
 use ratewright_core::store::{Basis, Charge, Key, Refund, Standing, Standings};
+use ratewright_lab::within;
 use ratewright_listen::Shutdown;
 use ratewright_rls::wire::{RateLimitDescriptor, RateLimitRequest, RateLimitResponse};
 use ratewright_rls::{Compat, GrpcListenerSettings, GrpcService, Refunds, Refusal, RlsSettings, serve};
@@ -294,7 +295,7 @@ async fn a_call_is_answered_before_its_corrections_and_a_stop_waits_for_them() {
     let early = tokio::time::timeout(Duration::from_millis(100), &mut served).await;
     assert!(early.is_err(), "what is to be given back is waited for");
     permits().add_permits(1);
-    tokio::time::timeout(Duration::from_secs(30), served).await.expect("it stops").unwrap();
+    within("it stops", served).await.unwrap();
     permits().add_permits(1);
     assert_eq!(world.ask(vec![n(0, "client")]).await, "OK | OK 10/MINUTE left 7 in 43");
 }

@@ -13,6 +13,7 @@ use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::{Body, Frame, Incoming};
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use ratewright_lab::within;
 use ratewright_listen::Shutdown;
 use ratewright_rls::wire::{Code, RateLimitDescriptor, RateLimitRequest, RateLimitResponse};
 use ratewright_rls::{GrpcHealth, GrpcListenerSettings, GrpcService, RlsSettings, serve};
@@ -59,10 +60,11 @@ impl Open {
         A: prost::Message + Default + Send + Sync + 'static,
     {
         let mut client = Grpc::new(self.channel.clone());
-        client.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
+        within("a connection", client.ready())
+            .await
+            .map_err(|error| Status::unavailable(error.to_string()))?;
         let (path, codec) = (http::uri::PathAndQuery::from_static(path), ProstCodec::<M, A>::default());
-        let answer = client.unary(Request::new(message), path, codec);
-        let answer = tokio::time::timeout(Duration::from_secs(30), answer).await.expect("an answer in time");
+        let answer = within("an answer", client.unary(Request::new(message), path, codec)).await;
         answer.map(tonic::Response::into_inner)
     }
 
@@ -107,7 +109,7 @@ where
 /// The `grpc-status` of an answer, which is among its headers if there is nothing but an error.
 async fn status_of(answer: Response<Incoming>) -> String {
     let (head, body) = answer.into_parts();
-    let read = body.collect().await.unwrap();
+    let read = within("the whole answer", body.collect()).await.unwrap();
     let outcomes = head.headers.get("grpc-status").or_else(|| read.trailers()?.get("grpc-status"));
     outcomes.unwrap().to_str().unwrap().to_owned()
 }
@@ -170,8 +172,7 @@ async fn a_connection_that_is_old_is_told_to_go() {
     let stream = TcpStream::connect(open.address).await.unwrap();
     let shaken = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await;
     let (_sender, connection): (http2::SendRequest<String>, _) = shaken.unwrap();
-    let ended = tokio::time::timeout(Duration::from_secs(30), connection).await;
-    ended.expect("it ends by itself").unwrap();
+    within("it ends by itself", connection).await.unwrap();
     open.ask("shop").await.unwrap();
 }
 
@@ -185,9 +186,7 @@ async fn who_says_nothing_does_not_keep_its_place() {
     for beginning in ["", "PRI * HTTP"] {
         let mut silent = TcpStream::connect(open.address).await.unwrap();
         silent.write_all(beginning.as_bytes()).await.unwrap();
-        let mut said = Vec::new();
-        let ended = tokio::time::timeout(Duration::from_secs(30), silent.read_to_end(&mut said)).await;
-        assert!(ended.is_ok(), "it is cut off");
+        let _closed_or_reset = within("it is cut off", silent.read_to_end(&mut Vec::new())).await;
     }
     open.ask("shop").await.unwrap();
 }
@@ -209,7 +208,7 @@ async fn what_is_no_call_is_refused_and_the_connection_stays() {
         (MESSAGE, "0"),
     ] {
         let request = http::Request::post(CALL).body(Full::new(Bytes::copy_from_slice(body))).unwrap();
-        let answer = sender.send_request(request).await.unwrap();
+        let answer = within("an answer", sender.send_request(request)).await.unwrap();
         assert_eq!(answer.headers()["content-type"], "application/grpc");
         assert_eq!(status_of(answer).await, status, "{} bytes", body.len());
     }
@@ -233,7 +232,8 @@ async fn a_value_that_is_not_utf8_is_counted() {
         (0x80, Code::OverLimit),
         (b'a', Code::Ok),
     ] {
-        let answer = sender.send_request(call(byte)).await.unwrap().into_body().collect().await.unwrap();
+        let answer = within("an answer", sender.send_request(call(byte))).await.unwrap().into_body();
+        let answer = within("the whole answer", answer.collect()).await.unwrap();
         assert_eq!(answer.trailers().unwrap()["grpc-status"], "0", "{byte:x}");
         let message = answer.to_bytes().split_off(5);
         let answer = <RateLimitResponse as prost::Message>::decode(message).unwrap();
@@ -252,7 +252,7 @@ async fn a_message_must_come_in_time_in_however_many_pieces() {
     let endless: Pieces = StreamBody::new(Box::pin(pieces().chain(stream::pending())));
     for (body, status) in [(whole, "0"), (endless, "4")] {
         let request = http::Request::post(CALL).body(body).unwrap();
-        let answer = sender.send_request(request).await.unwrap();
+        let answer = within("an answer", sender.send_request(request)).await.unwrap();
         assert_eq!(status_of(answer).await, status);
     }
 }
@@ -268,8 +268,7 @@ async fn a_client_that_does_not_answer_a_ping_is_disconnected() {
     let mut deaf = TcpStream::connect(open.address).await.unwrap();
     deaf.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await.unwrap();
     let mut said = Vec::new();
-    let ended = tokio::time::timeout(Duration::from_secs(30), deaf.read_to_end(&mut said)).await;
-    ended.expect("it is cut off").unwrap();
+    within("it is cut off", deaf.read_to_end(&mut said)).await.unwrap();
     let ping = b"\0\0\x08\x06\0\0\0\0\0";
     assert!(said.windows(ping.len()).any(|frame| frame == ping), "it was asked: {said:?}");
 }
@@ -291,7 +290,7 @@ async fn a_stop_ends_it() {
     open.ask("shop").await.unwrap();
     let Open { stop, served, .. } = open;
     stop.send(()).unwrap();
-    tokio::time::timeout(Duration::from_secs(30), served).await.expect("it stops").unwrap();
+    within("it stops", served).await.unwrap();
 }
 
 /// The door closes for new connections, and waits for a message of which half has come.
@@ -309,15 +308,15 @@ async fn a_call_under_way_at_a_stop_is_answered() {
     let under_way = sender.send_request(call(StreamBody::new(Box::pin(pieces))));
     // Frames of a connection come in order: with the answer to the second call the first has begun.
     let second = StreamBody::new(Box::pin(stream::iter([Ok(Frame::data(Bytes::from_static(MESSAGE)))])) as _);
-    let answer = sender.send_request(call(second)).await.unwrap();
+    let answer = within("an answer", sender.send_request(call(second))).await.unwrap();
     assert_eq!(status_of(answer).await, "0");
 
     open.stop.send(()).unwrap();
     let closed = async { while TcpStream::connect(open.address).await.is_ok() {} };
-    tokio::time::timeout(Duration::from_secs(30), closed).await.expect("nobody is let in any more");
+    within("nobody is let in any more", closed).await;
     assert!(!open.served.is_finished());
     more.send(other_half).unwrap();
     drop(more);
-    assert_eq!(status_of(under_way.await.unwrap()).await, "0");
-    tokio::time::timeout(Duration::from_secs(30), open.served).await.expect("it stops").unwrap();
+    assert_eq!(status_of(within("an answer", under_way).await.unwrap()).await, "0");
+    within("it stops", open.served).await.unwrap();
 }

@@ -8,6 +8,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use prost::Message;
+use ratewright_lab::within;
 use ratewright_listen::{ConnectionSetup, ProxyProtocol, Shutdown, Tls};
 use ratewright_rls::wire::{RateLimitDescriptor, RateLimitRequest, RateLimitResponse};
 use ratewright_rls::{GrpcListenerSettings, GrpcService, Refunds, RlsSettings, serve};
@@ -78,7 +79,7 @@ async fn shake_hands(stream: TcpStream, server: &Pair, shows: Option<&Pair>) -> 
     };
     config.alpn_protocols = vec![b"h2".to_vec()];
     let name = ServerName::try_from("localhost").unwrap();
-    TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap()
+    within("a handshake", TlsConnector::from(Arc::new(config)).connect(name, stream)).await.unwrap()
 }
 
 /// How many of five units are left after four were spent and three given back, as the status tells it and as a look finds it.
@@ -93,8 +94,9 @@ async fn left_after_giving_back(stream: impl AsyncRead + AsyncWrite + Unpin + Se
         let length = u32::try_from(message.len()).unwrap().to_be_bytes();
         let body = Full::new(Bytes::from([&[0], &length[..], &message].concat()));
         let call = "http://a/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
-        let answer = sender.send_request(http::Request::post(call).body(body).unwrap()).await.unwrap();
-        let body = answer.into_body().collect().await.unwrap();
+        let request = http::Request::post(call).body(body).unwrap();
+        let answer = within("an answer", sender.send_request(request)).await.unwrap();
+        let body = within("the whole answer", answer.into_body().collect()).await.unwrap();
         assert_eq!(body.trailers().unwrap()["grpc-status"], "0", "an error would let Envoy's request pass");
         let answer = RateLimitResponse::decode(body.to_bytes().slice(5..)).unwrap();
         answer.statuses[0].limit_remaining
@@ -122,7 +124,7 @@ async fn an_announced_client_is_not_on_this_machine() {
         let mut stream = connect(LOOPBACK, setup()).await;
         stream.write_all(format!("{refused}PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").as_bytes()).await.unwrap();
         let mut preface_timeout = Vec::new();
-        let _ = stream.read_to_end(&mut preface_timeout).await;
+        let _closed_or_reset = within("it is cut off", stream.read_to_end(&mut preface_timeout)).await;
         assert_eq!(preface_timeout, b"", "{refused}");
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use ratewright_listen::{ConnectionSetup, ProxyProtocol};
 use ratewright_server::HttpListenerSettings;
 
-use crate::test_server::{LAST_CHECK, TestServer, read_to_end, send, with_timeout};
+use crate::test_server::{LAST_CHECK, TestServer, read_to_end, send};
 
 /// Starts a server that requires the PROXY protocol from local load balancers.
 async fn start(listening: HttpListenerSettings) -> (TestServer, ProxyProtocol) {
@@ -17,7 +17,7 @@ async fn start(listening: HttpListenerSettings) -> (TestServer, ProxyProtocol) {
 /// The response to a check that follows these bytes.
 async fn response_after(server: &TestServer, before: &str) -> String {
     let mut stream = server.connect().await;
-    with_timeout(send(&mut stream, format!("{before}{LAST_CHECK}").as_bytes())).await.unwrap_or_default()
+    send(&mut stream, format!("{before}{LAST_CHECK}").as_bytes()).await.unwrap_or_default()
 }
 
 fn is_unauthorized(response: &str) -> bool {
@@ -61,7 +61,7 @@ async fn a_connection_without_a_header_times_out() {
         is_unauthorized(&response_after(&server, "PROXY UNKNOWN\r\n").await),
         "the silent client's slot is free"
     );
-    assert_eq!(with_timeout(read_to_end(&mut silent)).await.unwrap_or_default(), "");
+    assert_eq!(read_to_end(&mut silent).await.unwrap_or_default(), "");
     assert_eq!(rejected(&proxy), [("timeout", 1)]);
     server.stop().await;
 }
@@ -78,5 +78,5 @@ async fn a_stop_does_not_wait_for_proxy_headers() {
     let mut silent = server.connect().await;
     assert!(is_unauthorized(&response_after(&server, "PROXY UNKNOWN\r\n").await));
     server.stop().await;
-    assert_eq!(with_timeout(read_to_end(&mut silent)).await.unwrap_or_default(), "");
+    assert_eq!(read_to_end(&mut silent).await.unwrap_or_default(), "");
 }

@@ -3,12 +3,12 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use ratewright_core::policy::Selector;
 use ratewright_core::query::AttributeName;
 use ratewright_core::quota::{Algorithm, Refill};
 use ratewright_core::{Limiter, ManualClock, Policies, Policy, Quota};
+use ratewright_lab::within;
 use ratewright_listen::Shutdown;
 use ratewright_server::{ConnectionSetup, HttpListenerSettings, ServerSettings, guard, rest, serve};
 use ratewright_store::MemoryStore;
@@ -49,19 +49,19 @@ impl TestServer {
     }
 
     pub(crate) async fn connect(&self) -> TcpStream {
-        with_timeout(TcpStream::connect(self.address)).await.unwrap()
+        within("a connection", TcpStream::connect(self.address)).await.unwrap()
     }
 
     /// Sends one request on its own connection.
     pub(crate) async fn request_once(&self) -> String {
         let mut stream = self.connect().await;
-        with_timeout(send(&mut stream, LAST_CHECK.as_bytes())).await.unwrap()
+        send(&mut stream, LAST_CHECK.as_bytes()).await.unwrap()
     }
 
     /// Stops the server, and waits until it has drained.
     pub(crate) async fn stop(self) {
         let _ = self.stop.send(());
-        with_timeout(self.served).await.unwrap();
+        within("it stops", self.served).await.unwrap();
     }
 }
 
@@ -82,20 +82,15 @@ pub(crate) async fn send(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     bytes: &[u8],
 ) -> io::Result<String> {
-    stream.write_all(bytes).await?;
+    within("it can be sent", stream.write_all(bytes)).await?;
     read_to_end(stream).await
 }
 
 /// Reads until the server closes the connection.
 pub(crate) async fn read_to_end(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<String> {
     let mut response = Vec::new();
-    stream.read_to_end(&mut response).await?;
+    within("the connection is closed", stream.read_to_end(&mut response)).await?;
     Ok(String::from_utf8_lossy(&response).into_owned())
-}
-
-/// Waits with a generous timeout, for slow machines.
-pub(crate) async fn with_timeout<F: IntoFuture>(future: F) -> F::Output {
-    tokio::time::timeout(Duration::from_secs(60), future).await.expect("it finishes in time")
 }
 
 /// True if a check was allowed.

@@ -4,6 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ratewright_lab::within;
 use ratewright_server::{HttpListenerSettings, Tls};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use tokio::net::TcpStream;
@@ -14,7 +15,7 @@ use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
-use crate::test_server::{CHECK, LAST_CHECK, TestServer, is_served, read_to_end, send, with_timeout};
+use crate::test_server::{CHECK, LAST_CHECK, TestServer, is_served, read_to_end, send};
 
 /// A certificate authority.
 struct Authority {
@@ -73,7 +74,7 @@ async fn connect(
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     let name = ServerName::try_from("localhost").unwrap();
     let stream = server.connect().await;
-    with_timeout(TlsConnector::from(Arc::new(config)).connect(name, stream)).await
+    within("a handshake", TlsConnector::from(Arc::new(config)).connect(name, stream)).await
 }
 
 /// Sends one request. A rejected client may see that only when it reads.
@@ -83,7 +84,7 @@ async fn request_once(
     identity: Option<&Identity>,
 ) -> io::Result<String> {
     let mut stream = connect(server, authority, identity).await?;
-    with_timeout(send(&mut stream, LAST_CHECK.as_bytes())).await
+    send(&mut stream, LAST_CHECK.as_bytes()).await
 }
 
 #[tokio::test]
@@ -92,7 +93,7 @@ async fn a_client_that_trusts_the_authority_is_served() {
     let server = TestServer::start(HttpListenerSettings::default(), Some(authority.tls(None))).await;
     let mut stream = connect(&server, &authority, None).await.unwrap();
     assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"http/1.1"[..]));
-    let response = with_timeout(send(&mut stream, LAST_CHECK.as_bytes())).await.unwrap();
+    let response = send(&mut stream, LAST_CHECK.as_bytes()).await.unwrap();
     assert!(is_served(&response), "{response}");
     assert!(
         request_once(&server, &Authority::new(), None).await.is_err(),
@@ -123,7 +124,7 @@ async fn plain_http_is_rejected() {
     let authority = Authority::new();
     let server = TestServer::start(HttpListenerSettings::default(), Some(authority.tls(None))).await;
     let mut plain = server.connect().await;
-    let response = with_timeout(send(&mut plain, CHECK.as_bytes())).await.unwrap_or_default();
+    let response = send(&mut plain, CHECK.as_bytes()).await.unwrap_or_default();
     assert!(!response.contains("HTTP/1.1 200"), "{response}");
     assert!(is_served(&request_once(&server, &authority, None).await.unwrap()));
     server.stop().await;
@@ -132,14 +133,14 @@ async fn plain_http_is_rejected() {
 #[tokio::test]
 async fn a_silent_client_times_out() {
     let authority = Authority::new();
-    let head_within = Duration::from_secs(2);
+    let head_within = Duration::from_secs(1);
     let listening =
         HttpListenerSettings { connections_max: 1, head_within, ..HttpListenerSettings::default() };
     let server = TestServer::start(listening, Some(authority.tls(None))).await;
     let mut silent = server.connect().await;
     let mut hanging = connect(&server, &authority, None).await.expect("the silent client's slot is free");
-    assert_eq!(with_timeout(read_to_end(&mut silent)).await.unwrap(), "");
-    let _ = with_timeout(read_to_end(&mut hanging)).await; // silent after its handshake
+    assert_eq!(read_to_end(&mut silent).await.unwrap(), "");
+    let _ = read_to_end(&mut hanging).await; // silent after its handshake
     assert!(is_served(&request_once(&server, &authority, None).await.unwrap()));
     server.stop().await;
 }
@@ -158,7 +159,7 @@ async fn slow_handshakes_delay_no_other_client() {
     assert!(is_served(&request_once(&server, &authority, None).await.unwrap()));
     server.stop().await; // nor do they delay the stop
     for mut stream in silent {
-        assert_eq!(with_timeout(read_to_end(&mut stream)).await.unwrap_or_default(), "");
+        assert_eq!(read_to_end(&mut stream).await.unwrap_or_default(), "");
     }
 }
 
@@ -171,7 +172,7 @@ async fn replaced_certificates_are_used_from_the_next_handshake_on() {
     tls.replace(&new.tls(None));
     assert!(request_once(&server, &old, None).await.is_err());
     assert!(is_served(&request_once(&server, &new, None).await.unwrap()));
-    let response = with_timeout(send(&mut before, LAST_CHECK.as_bytes())).await.unwrap();
+    let response = send(&mut before, LAST_CHECK.as_bytes()).await.unwrap();
     assert!(is_served(&response), "an open connection keeps its own");
     server.stop().await;
 }

@@ -8,6 +8,7 @@ use std::task::Poll;
 use http::{Request, Response, StatusCode};
 use ratewright_core::policy::CountedResponses;
 use ratewright_core::{Limiter, Policies, Policy, Store};
+use ratewright_lab::within;
 use ratewright_store::MemoryStore;
 use ratewright_tower::RateLimitLayer;
 use tokio::sync::Barrier;
@@ -69,11 +70,14 @@ async fn a_refund_completes_if_the_response_future_is_dropped() {
             Ok::<_, Infallible>(Response::new(Body::default()))
         });
         let mut response = Box::pin(layer.layer(service).call(request(1, "/right")));
-        while !format!("{response:?}").contains("refunding") {
-            let polled = poll_fn(|context| Poll::Ready(response.as_mut().poll(context))).await;
-            assert!(polled.is_pending());
-            tokio::task::yield_now().await;
-        }
+        let refunds = async {
+            while !format!("{response:?}").contains("refunding") {
+                let polled = poll_fn(|context| Poll::Ready(response.as_mut().poll(context))).await;
+                assert!(polled.is_pending());
+                tokio::task::yield_now().await;
+            }
+        };
+        within("the refund begins", refunds).await;
         drop(response);
         tokio::task::yield_now().await; // the refund has a task of its own
         tokio::task::yield_now().await;
@@ -124,7 +128,7 @@ async fn parallel_requests_are_charged_before_their_statuses_are_known() {
         .collect();
     let mut statuses = Vec::new();
     for attempt in attempts {
-        statuses.push(attempt.await.unwrap());
+        statuses.push(within("each attempt has a response", attempt).await.unwrap());
     }
     statuses.sort_unstable();
     assert_eq!(statuses, [401, 401, 401, 429, 429, 429, 429, 429, 429, 429]);

@@ -10,6 +10,7 @@ use ratewright_core::policy::{Condition, Mode};
 use ratewright_core::query::AttributeName;
 use ratewright_core::quota::{Algorithm, WindowStart};
 use ratewright_core::{Policies, Policy};
+use ratewright_lab::within;
 use ratewright_tower::{InFlightLayer, Peer, PermitBody, PermitLimiter, Permits, RateLimitLayer};
 use tokio::sync::mpsc;
 use tower::{Layer, ServiceBuilder, ServiceExt};
@@ -98,7 +99,7 @@ async fn a_repeated_cookie_holds_a_permit_for_each_value() {
 async fn the_end_of_a_body_releases_its_permit_before_the_drop() {
     let (layer, permits) = permits(vec![in_flight_max(1)]);
     let mut body = ask(&layer, 1).await.into_body();
-    while body.frame().await.is_some() {}
+    within("the body ends", async { while body.frame().await.is_some() {} }).await;
     assert_eq!(permits.n_keys(), 0);
 }
 
@@ -186,7 +187,7 @@ async fn concurrent_requests_in_flight_never_exceed_the_permits() {
         })
         .collect();
     for task in tasks {
-        task.await.unwrap();
+        within("each request gets a permit", task).await.unwrap();
     }
     assert_eq!((permits.n_keys(), most.load(Ordering::SeqCst) <= 3), (0, true));
 }

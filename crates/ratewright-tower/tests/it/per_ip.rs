@@ -19,6 +19,7 @@ use ratewright_core::Policy;
 use ratewright_core::policy::{CountedResponses, Missing};
 use ratewright_core::query::AttributeName;
 use ratewright_http::{HttpSettings, IdentityRules};
+use ratewright_lab::within;
 use ratewright_tower::{HeaderStyle, Peer, Quota, RateLimitLayer};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tower::ServiceExt;
@@ -49,7 +50,12 @@ fn request(uri: &str) -> Request<Empty<Bytes>> {
 async fn send(server: SocketAddr, client: u8, request: Request<Empty<Bytes>>) -> Response<Incoming> {
     let (mut sender, connection) = http1::handshake(connect(server, client).await).await.unwrap();
     tokio::spawn(connection);
-    sender.send_request(request).await.unwrap()
+    within("a response", sender.send_request(request)).await.unwrap()
+}
+
+/// The whole body of a response.
+async fn whole(response: Response<Incoming>) -> Bytes {
+    within("the whole body", response.into_body().collect()).await.unwrap().to_bytes()
 }
 
 /// The statuses of requests from 127.0.0.x, one after the other.
@@ -73,7 +79,7 @@ async fn each_client_has_its_own_quota_and_responses_carry_the_headers() {
     assert_eq!(response.status(), 200);
     assert_eq!(header_text(response.headers(), "ratelimit-policy"), r#""per-ip";q=2;w=3600"#);
     assert_eq!(header_text(response.headers(), "x-ratelimit-remaining"), "1");
-    assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "hello");
+    assert_eq!(whole(response).await, "hello");
     assert_eq!(statuses(server, [(1, "/"), (1, "/"), (2, "/")]).await, [200, 429, 200]);
 }
 
@@ -88,7 +94,7 @@ async fn a_denied_request_gets_429_with_retry_after_and_a_problem_body() {
     assert!((3_000..=3_600).contains(&retry_after), "{retry_after}");
     assert_eq!(header_text(denied.headers(), "content-type"), "application/problem+json");
     assert_eq!(header_text(denied.headers(), "x-ratelimit-remaining"), "0");
-    let body = denied.into_body().collect().await.unwrap().to_bytes();
+    let body = whole(denied).await;
     let problem: serde_json::Value = serde_json::from_slice(&body).unwrap();
     assert_eq!((&problem["status"], &problem["limitType"]), (&429.into(), &"per-ip".into()));
 }
@@ -250,7 +256,7 @@ async fn streams_of_one_http_2_connection_and_http_1_requests_share_a_quota() {
     let mut found = [0; 3];
     for status in &mut found {
         let request = Request::get("http://a.example/").body(Empty::<Bytes>::new()).unwrap();
-        let response = sender.clone().send_request(request).await.unwrap();
+        let response = within("a response", sender.clone().send_request(request)).await.unwrap();
         assert_eq!(response.version(), Version::HTTP_2);
         *status = response.status().as_u16();
     }
@@ -279,7 +285,7 @@ async fn simultaneous_requests_get_exactly_the_quota() {
         .collect();
     let mut n_allowed = 0;
     for sender in senders {
-        n_allowed += sender.await.unwrap();
+        n_allowed += within("all responses", sender).await.unwrap();
     }
     assert_eq!(n_allowed, 50);
 }

@@ -12,6 +12,7 @@ use ratewright_core::query::AttributeName;
 use ratewright_core::quota::{Algorithm, Refill};
 use ratewright_core::store::{Basis, Charge, Key, Refund, Standings};
 use ratewright_core::{Limiter, ManualClock, Policies, Policy, Quota, Store, Timestamp};
+use ratewright_lab::within;
 use ratewright_store::MemoryStore;
 use ratewright_tower::{Peer, RequestReader};
 
@@ -70,7 +71,7 @@ pub(crate) fn over_http_2(mut request: Request<Body>) -> Request<Body> {
 }
 
 pub(crate) async fn text<B: http_body::Body<Error: std::fmt::Debug>>(response: Response<B>) -> String {
-    let bytes = response.into_body().collect().await.unwrap().to_bytes();
+    let bytes = within("the whole body", response.into_body().collect()).await.unwrap().to_bytes();
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 

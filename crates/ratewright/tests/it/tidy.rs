@@ -27,13 +27,14 @@ const ARROWS: [(&str, &[&str]); 18] = [
             "ratewright-telemetry",
         ],
     ),
-    ("ratewright-rls-rules", &["ratewright-core", "ratewright-telemetry"]),
-    ("ratewright-listen", &[]),
+    ("ratewright-rls-rules", &["ratewright-core", "ratewright-lab", "ratewright-telemetry"]),
+    ("ratewright-listen", &["ratewright-lab"]),
     (
         "ratewright-server",
         &[
             "ratewright-core",
             "ratewright-http",
+            "ratewright-lab",
             "ratewright-listen",
             "ratewright-store",
             "ratewright-telemetry",
@@ -43,10 +44,19 @@ const ARROWS: [(&str, &[&str]); 18] = [
         "ratewright-tower",
         &["ratewright-core", "ratewright-http", "ratewright-lab", "ratewright-store", "ratewright-tower"],
     ),
-    ("ratewright-rls", &["ratewright-core", "ratewright-listen", "ratewright-rls-rules", "ratewright-store"]),
+    (
+        "ratewright-rls",
+        &[
+            "ratewright-core",
+            "ratewright-lab",
+            "ratewright-listen",
+            "ratewright-rls-rules",
+            "ratewright-store",
+        ],
+    ),
     (
         "ratewright-example-axum",
-        &["ratewright-core", "ratewright-http", "ratewright-store", "ratewright-tower"],
+        &["ratewright-core", "ratewright-http", "ratewright-lab", "ratewright-store", "ratewright-tower"],
     ),
     (
         "ratewright-gateway",

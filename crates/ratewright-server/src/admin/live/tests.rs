@@ -7,6 +7,7 @@ use axum::extract::ConnectInfo;
 use futures_util::StreamExt as _;
 use ratewright_core::query::{Attribute, AttributeName};
 use ratewright_core::{Limiter, ManualClock, Micros, Policies, Policy, Query, Quota, Timestamp};
+use ratewright_lab::within;
 use ratewright_store::MemoryStore;
 use serde_json::{Value, json};
 
@@ -80,12 +81,14 @@ impl Page {
 impl Lines {
     /// The next line, after a second if it is not the first.
     async fn next(&mut self, page: &Page) -> Option<Value> {
-        let line = tokio::select! {
-            biased;
-            line = self.0.next() => line,
-            () = async { tokio::task::yield_now().await; page.tick(); std::future::pending().await } => None,
+        let line = async {
+            tokio::select! {
+                biased;
+                line = self.0.next() => line,
+                () = async { tokio::task::yield_now().await; page.tick(); std::future::pending().await } => None,
+            }
         };
-        let line = line?.unwrap();
+        let line = within("a line", line).await?.unwrap();
         assert!(line.ends_with(b"\n") && line.iter().filter(|byte| **byte == b'\n').count() == 1);
         Some(serde_json::from_slice(&line).unwrap())
     }
