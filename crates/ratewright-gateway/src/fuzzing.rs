@@ -143,6 +143,7 @@ fn split_input(input: &[u8]) -> Option<(u8, usize, &[u8])> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use ratewright_lab::is_long_run;
 
     /// Checks every seed of a target, split in several ways.
     fn check_seeds(target: &str, law: fn(&[u8])) {
@@ -210,7 +211,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { cases: 20_000, ..ProptestConfig::default() })]
+        #![proptest_config(ProptestConfig::with_cases(if is_long_run() { 20_000 } else { 4_000 }))]
 
         #[test]
         fn random_http_tokens_keep_the_laws(first: u8, text in http_tokens()) {

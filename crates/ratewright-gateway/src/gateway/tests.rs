@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 use ratewright_core::decision::Unobserved;
 use ratewright_core::{ManualClock, Policies};
 use ratewright_http::HttpSettings;
+use ratewright_lab::within;
 use ratewright_listen::ShutdownTrigger;
 use ratewright_tower::{PermitLimiter, Permits};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -75,8 +76,7 @@ impl TestGateway {
         let mut stream = self.connect();
         stream.write_all(text).await.unwrap();
         let mut responses = Vec::new();
-        let closes = tokio::time::timeout(Duration::from_secs(5), stream.read_to_end(&mut responses));
-        closes.await.expect("the gateway closes it").unwrap();
+        within("the gateway closes it", stream.read_to_end(&mut responses)).await.unwrap();
         String::from_utf8_lossy(&responses).into_owned()
     }
 
@@ -213,7 +213,7 @@ async fn a_head_may_come_byte_by_byte() {
         tokio::task::yield_now().await;
     }
     let mut responses = String::new();
-    stream.read_to_string(&mut responses).await.unwrap();
+    within("the gateway closes it", stream.read_to_string(&mut responses)).await.unwrap();
     assert!(responses.starts_with("HTTP/1.1 200"), "{responses}");
 }
 
@@ -232,14 +232,13 @@ async fn a_tunnel_carries_arbitrary_bytes() {
     stream.write_all(handshake.as_bytes()).await.unwrap();
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
-        head.push(stream.read_u8().await.unwrap());
+        head.push(within("the whole head", stream.read_u8()).await.unwrap());
     }
     assert!(head.starts_with(b"HTTP/1.1 101"), "{}", String::from_utf8_lossy(&head));
     for frame in [&b"\x81\x05hello"[..], b"\n\n\r\n\r\n\0", b"GET / HTTP/1.1\nX\r\n\r\n", b"more"] {
         stream.write_all(frame).await.unwrap();
         let mut echo = vec![0; frame.len()];
-        let comes_back = tokio::time::timeout(Duration::from_secs(5), stream.read_exact(&mut echo));
-        comes_back.await.expect("it comes back").unwrap();
+        within("it comes back", stream.read_exact(&mut echo)).await.unwrap();
         assert_eq!(echo, frame);
     }
 }
@@ -253,6 +252,7 @@ async fn http2_bypasses_the_framing_guard() {
     tokio::spawn(connection);
     for _ in 0..3 {
         let request = Request::get("http://a/x").body(Body::empty()).unwrap();
-        assert_eq!(sender.send_request(request).await.unwrap().status(), StatusCode::OK);
+        let response = within("a response", sender.send_request(request)).await;
+        assert_eq!(response.unwrap().status(), StatusCode::OK);
     }
 }

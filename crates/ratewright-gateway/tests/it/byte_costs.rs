@@ -5,8 +5,9 @@ use ratewright_core::policy::Cost;
 use ratewright_core::query::{Ask, Attribute, AttributeName, Entrypoint, Select};
 use ratewright_core::quota::{Algorithm, Refill};
 use ratewright_core::{Micros, Policy, Query, Quota};
+use ratewright_lab::within;
 
-use crate::harness::{RawResponse, ScriptedServer, Setup, TestGateway, route, settings, text, within};
+use crate::harness::{RawResponse, ScriptedServer, Setup, TestGateway, route, settings, text};
 use crate::hyper_peers::{body, connect, exchange, pieces};
 
 /// A burst of 100 bytes, and one more each second.
@@ -70,7 +71,7 @@ async fn left(gateway: &TestGateway) -> u32 {
 }
 
 async fn until_left(gateway: &TestGateway, n: u32) {
-    within(async {
+    within("they are charged", async {
         while left(gateway).await != n {
             tokio::task::yield_now().await;
         }

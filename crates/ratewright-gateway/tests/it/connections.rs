@@ -4,6 +4,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use ratewright_gateway::GatewaySettings;
+use ratewright_lab::within;
 
 use crate::harness::{Client, RawResponse, ScriptedServer, Setup, TestGateway, route, settings, wait_until};
 use crate::hyper_peers::{connect, exchange, get};
@@ -44,11 +45,15 @@ async fn connections_over_the_limit_are_closed_and_slots_are_released() {
             assert_eq!(client.exchange(GET).await.status, 200, "those before are not touched");
         }
         clients.pop();
-        let mut response = None;
-        while response.is_none() {
-            response = exchange_on_new_connection(&gateway).await;
-        }
-        assert_eq!(response.unwrap().status, 200, "the last free slot");
+        let response = async {
+            loop {
+                if let Some(response) = exchange_on_new_connection(&gateway).await {
+                    return response;
+                }
+            }
+        };
+        let response = within("the free slot", response).await;
+        assert_eq!(response.status, 200, "the last free slot");
     }
 }
 

@@ -6,9 +6,10 @@ use std::time::Duration;
 use http::Request;
 use ratewright_gateway::route::Timeouts;
 use ratewright_gateway::{Route, RouteTable};
+use ratewright_lab::within;
 use tokio::sync::mpsc;
 
-use crate::harness::{Client, ScriptedServer, Setup, TestGateway, route, settings, text, within};
+use crate::harness::{Client, ScriptedServer, Setup, TestGateway, route, settings, text};
 use crate::hyper_peers::{connect, pieces, send, whole};
 
 const POST: &str = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100000000\r\n\r\n";
@@ -34,7 +35,9 @@ async fn post_large(
     let pouring = tokio::spawn(pour(writes, 100_000_000));
     let mut head = Vec::new();
     while !head.ends_with(b"early") {
-        let n = within(tokio::io::AsyncReadExt::read_buf(&mut reads, &mut head)).await.unwrap();
+        let n = within("an early response", tokio::io::AsyncReadExt::read_buf(&mut reads, &mut head))
+            .await
+            .unwrap();
         assert!(n > 0, "{}", String::from_utf8_lossy(&head));
     }
     (String::from_utf8(head).unwrap(), pouring, reads)
@@ -95,7 +98,7 @@ async fn an_upstream_that_responds_and_stops_reading_is_dropped() {
     let timeouts = Timeouts { idle: Duration::from_millis(100), ..Timeouts::default() };
     let gateway = TestGateway::with_route(Route { timeouts, ..route(&[server.address]) }).await;
     let (_, pouring, _reads) = post_large(&gateway).await;
-    within(pouring).await.unwrap(); // the client is disconnected
+    within("the client is disconnected", pouring).await.unwrap(); // the client is disconnected
 }
 
 /// The response arrives complete while the request continues, in HTTP/1.1 and HTTP/2.
@@ -123,7 +126,7 @@ async fn an_early_response_is_forwarded_at_once() {
     client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 6\r\n\r\none").await;
     assert_eq!(client.response().await.unwrap().text(), "early");
     client.send("two").await;
-    within(receiver.recv()).await.unwrap();
+    within("the upstream has all of it", receiver.recv()).await.unwrap();
     assert_eq!(client.exchange(GET).await.text(), "next", "the connection stays open");
 
     let (sender, upload) = pieces();
@@ -132,7 +135,7 @@ async fn an_early_response_is_forwarded_at_once() {
     let response = send(&connect(gateway.address).await, request).await;
     assert_eq!(whole(response.into_body()).await.0, "early");
     sender.send("two");
-    within(receiver.recv()).await.unwrap();
+    within("the upstream has all of it", receiver.recv()).await.unwrap();
 }
 
 #[tokio::test]
@@ -169,7 +172,7 @@ async fn an_early_http2_response_reaches_a_client_that_still_sends() {
             sender.send(&"x".repeat(64 * 1024));
         }
         let post = Request::post("http://a/").body(pieces).unwrap();
-        let response = within(client.clone().send_request(post)).await.unwrap();
+        let response = within("a response", client.clone().send_request(post)).await.unwrap();
         assert_eq!(response.status(), 404);
         let (text, _) = whole(response.into_body()).await;
         assert!(text.contains("no route"), "{text}");

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -18,17 +19,16 @@ use ratewright_gateway::{
 };
 use ratewright_http::HttpSettings;
 use ratewright_http::path::Case;
+use ratewright_lab::{PATIENCE, within};
 use ratewright_listen::{ConnectionSetup, ShutdownPhase, ShutdownTrigger};
 use ratewright_store::{MemoryStore, SystemClock};
 use ratewright_tower::{PermitLimiter, Permits};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout_at};
 use tokio_rustls::rustls::crypto::aws_lc_rs;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
-
-/// The timeout of everything in these tests.
-pub(crate) const WITHIN: Duration = Duration::from_secs(30);
 
 /// A running gateway. It stops with `stop`, or with the test.
 pub(crate) struct TestGateway {
@@ -138,7 +138,7 @@ impl TestGateway {
             tls: setup.connections.tls,
             proxy_protocol: setup.connections.proxy_protocol,
             write_timeout: setup.write_timeout.unwrap_or(GatewayOptions::WRITE_TIMEOUT),
-            drain_timeout: WITHIN,
+            drain_timeout: PATIENCE,
             pool_idle_timeout: setup.pool_idle_timeout.unwrap_or(GatewayOptions::POOL_IDLE_TIMEOUT),
         };
         let (switch, stop) = ShutdownTrigger::new();
@@ -149,7 +149,7 @@ impl TestGateway {
     }
 
     pub(crate) async fn connect(&self) -> Client {
-        Client { stream: TcpStream::connect(self.address).await.unwrap(), rest: Vec::new() }
+        Client::new(TcpStream::connect(self.address).await.unwrap())
     }
 
     /// Requests a path on a new connection.
@@ -189,14 +189,15 @@ impl TestGateway {
 
     /// Waits until it has stopped.
     pub(crate) async fn stopped(self) {
-        within(self.served).await.unwrap();
+        within("it stops", self.served).await.unwrap();
     }
 }
 
-/// A raw connection.
+/// A raw connection, with one deadline for all that is read from it and sent over it.
 pub(crate) struct Client {
     pub(crate) stream: TcpStream,
     rest: Vec<u8>,
+    deadline: Instant,
 }
 
 /// A response.
@@ -214,8 +215,13 @@ impl RawResponse {
 }
 
 impl Client {
+    fn new(stream: TcpStream) -> Self {
+        Self { stream, rest: Vec::new(), deadline: Instant::now() + PATIENCE }
+    }
+
     pub(crate) async fn send(&mut self, bytes: impl AsRef<[u8]>) {
-        within(self.stream.write_all(bytes.as_ref())).await.unwrap();
+        let sent = timeout_at(self.deadline, self.stream.write_all(bytes.as_ref())).await;
+        sent.expect("it can be sent in time").unwrap();
     }
 
     /// Sends a request, and reads the response.
@@ -284,10 +290,15 @@ impl Client {
     }
 
     async fn read(&mut self) -> Option<()> {
-        let read = within(self.stream.read_buf(&mut self.rest)).await;
-        matches!(read, Ok(1..)).then_some(())
+        match timeout_at(self.deadline, self.stream.read_buf(&mut self.rest)).await {
+            Ok(read) => matches!(read, Ok(1..)).then_some(()),
+            Err(_) => panic!("not within {PATIENCE:?}; so far: {:?}", String::from_utf8_lossy(&self.rest)),
+        }
     }
 }
+
+/// What an upstream does with a connection, and its number.
+type Script = Box<dyn Fn(Client, usize) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send>;
 
 /// An upstream that runs a script for each connection.
 pub(crate) struct ScriptedServer {
@@ -301,6 +312,11 @@ impl ScriptedServer {
     where
         F: Future<Output = ()> + Send + 'static,
     {
+        Self::start_boxed(Box::new(move |client, n| Box::pin(script(client, n)))).await
+    }
+
+    /// Boxed, so that what runs a script is compiled once and not for each of them.
+    async fn start_boxed(script: Script) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let n_connections = Arc::new(AtomicUsize::new(0));
@@ -309,7 +325,7 @@ impl ScriptedServer {
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
                 let n = counting.fetch_add(1, Ordering::SeqCst);
-                tokio::spawn(script(Client { stream, rest: Vec::new() }, n));
+                tokio::spawn(script(Client::new(stream), n));
             }
         });
         Self { address, n_connections }
@@ -332,16 +348,12 @@ pub(crate) fn text(body: &str) -> String {
     format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len())
 }
 
-/// Awaits a future with the timeout.
-pub(crate) async fn within<F: Future>(future: F) -> F::Output {
-    tokio::time::timeout(WITHIN, future).await.expect("it does not take that long")
-}
-
 /// Waits until a condition holds.
-pub(crate) async fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
-    let begin = tokio::time::Instant::now();
-    while !holds() {
-        assert!(begin.elapsed() < WITHIN, "not in time: {what}");
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
+#[track_caller]
+pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) -> impl Future<Output = ()> {
+    within(what, async move {
+        while !holds() {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    })
 }

@@ -7,6 +7,7 @@ use http::{Request, Response};
 use ratewright_gateway::Route;
 use ratewright_gateway::route::HostPolicy;
 use ratewright_gateway::upstream::Protocol;
+use ratewright_lab::within;
 use tokio::task::JoinSet;
 
 use crate::harness::{Client, ScriptedServer, TestGateway, route, route_to, wait_until};
@@ -36,7 +37,7 @@ async fn concurrent_streams_get_their_own_responses() {
                 assert_eq!((status, text.contains(&format!("GET /{n} "))), (200, true), "{text}");
             });
         }
-        asked.join_all().await;
+        within("all responses", asked.join_all()).await;
     }
     assert!((1..=2).contains(&two.n_connections()), "{} connections for 200 streams", two.n_connections());
 }

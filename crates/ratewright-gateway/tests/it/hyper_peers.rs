@@ -18,12 +18,11 @@ use hyper::client::conn::http2::{self, SendRequest};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
+use ratewright_lab::{PATIENCE, within};
 use ratewright_listen::{Alpn, Tls};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
-
-use crate::harness::{WITHIN, within};
 
 /// A body that is sent frame by frame. It ends when its sender is dropped.
 pub(crate) struct ChannelBody(mpsc::UnboundedReceiver<Frame<Bytes>>);
@@ -98,7 +97,7 @@ pub(crate) async fn send(
     client: &SendRequest<ChannelBody>,
     request: Request<ChannelBody>,
 ) -> Response<Incoming> {
-    within(client.clone().send_request(request)).await.unwrap()
+    within("a response", client.clone().send_request(request)).await.unwrap()
 }
 
 /// Sends a request, and reads status and body of the response.
@@ -112,15 +111,27 @@ pub(crate) async fn exchange(
 
 /// The next frame of a body.
 pub(crate) async fn piece(body: &mut Incoming) -> String {
-    let frame = within(body.frame()).await.expect("a piece").unwrap();
+    let frame = within("a piece", body.frame()).await.expect("a piece").unwrap();
     String::from_utf8(frame.into_data().expect("data").to_vec()).unwrap()
 }
 
 /// A complete body, and its trailers.
 pub(crate) async fn whole(body: Incoming) -> (String, HeaderMap) {
-    let collected = within(body.collect()).await.unwrap();
+    let collected = within("the whole body", body.collect()).await.unwrap();
     let trailers = collected.trailers().cloned().unwrap_or_default();
     (String::from_utf8(collected.to_bytes().to_vec()).unwrap(), trailers)
+}
+
+/// What a server responds. Boxed, so that a server is compiled once and not for each handler.
+type Handler = Arc<
+    dyn Fn(Request<Incoming>) -> Pin<Box<dyn Future<Output = Response<ChannelBody>> + Send>> + Send + Sync,
+>;
+
+fn boxed<F>(response: impl Fn(Request<Incoming>) -> F + Send + Sync + 'static) -> Handler
+where
+    F: Future<Output = Response<ChannelBody>> + Send + 'static,
+{
+    Arc::new(move |request| Box::pin(response(request)))
 }
 
 /// A server for HTTP/1.1 and HTTP/2 with a handler.
@@ -140,7 +151,7 @@ impl HyperServer {
     where
         F: Future<Output = Response<ChannelBody>> + Send + 'static,
     {
-        Self::with(None, None, response).await
+        Self::with(None, None, boxed(response)).await
     }
 
     /// A server with a limit on concurrent streams.
@@ -151,7 +162,7 @@ impl HyperServer {
     where
         F: Future<Output = Response<ChannelBody>> + Send + 'static,
     {
-        Self::with(None, Some(streams_max), response).await
+        Self::with(None, Some(streams_max), boxed(response)).await
     }
 
     /// A server with a certificate.
@@ -162,17 +173,10 @@ impl HyperServer {
     where
         F: Future<Output = Response<ChannelBody>> + Send + 'static,
     {
-        Self::with(Some(tls), None, response).await
+        Self::with(Some(tls), None, boxed(response)).await
     }
 
-    async fn with<F>(
-        tls: Option<Tls>,
-        streams_max: Option<u32>,
-        response: impl Fn(Request<Incoming>) -> F + Send + Sync + 'static,
-    ) -> Self
-    where
-        F: Future<Output = Response<ChannelBody>> + Send + 'static,
-    {
+    async fn with(tls: Option<Tls>, streams_max: Option<u32>, response: Handler) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let n_connections = Arc::new(AtomicUsize::new(0));
@@ -180,8 +184,7 @@ impl HyperServer {
         let n_open = Arc::new(AtomicUsize::new(0));
         let last = Arc::new(Mutex::new(None));
         let latest = Arc::clone(&last);
-        let (counting, open, response) =
-            (Arc::clone(&n_connections), Arc::clone(&n_open), Arc::new(response));
+        let (counting, open) = (Arc::clone(&n_connections), Arc::clone(&n_open));
         tokio::spawn(async move {
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
@@ -197,7 +200,7 @@ impl HyperServer {
                         None => serve(stream, streams_max, response, leaving).await,
                         Some(tls) => {
                             let Some(stream) = tls
-                                .accept(stream, std::net::Ipv4Addr::LOCALHOST.into(), Alpn::Http2, WITHIN)
+                                .accept(stream, std::net::Ipv4Addr::LOCALHOST.into(), Alpn::Http2, PATIENCE)
                                 .await
                             else {
                                 return;
@@ -239,14 +242,12 @@ impl HyperServer {
     }
 }
 
-async fn serve<F>(
+async fn serve(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     streams_max: Option<u32>,
-    response: Arc<impl Fn(Request<Incoming>) -> F + Send + Sync + 'static>,
+    response: Handler,
     mut leaving: watch::Receiver<()>,
-) where
-    F: Future<Output = Response<ChannelBody>> + Send + 'static,
-{
+) {
     let service = service_fn(move |request| {
         let response = response(request);
         async move { Ok::<_, Infallible>(response.await) }

@@ -10,6 +10,7 @@ use ratewright_core::{Micros, Policy, Quota};
 use ratewright_http::identify::TokenUser;
 use ratewright_http::jwt::{KeySet, TokenRules, Verifier};
 use ratewright_http::{HttpSettings, IdentityRules};
+use ratewright_lab::within;
 
 use crate::harness::{Client, ScriptedServer, Setup, TestGateway, route, settings, text, wait_until};
 
@@ -104,11 +105,14 @@ async fn a_denied_request_never_reaches_the_upstream_and_keeps_its_connection() 
     let mut client = gateway.connect().await;
     assert_eq!(client.exchange(head).await.status, 429);
     let patient = vec![b'x'; 65_536];
-    let mut n_sent = 0;
-    while tokio::io::AsyncWriteExt::write_all(&mut client.stream, &patient).await.is_ok() {
-        n_sent += patient.len();
-        assert!(n_sent < 90_000_000, "it is cut off");
-    }
+    let sends = async {
+        let mut n_sent = 0;
+        while tokio::io::AsyncWriteExt::write_all(&mut client.stream, &patient).await.is_ok() {
+            n_sent += patient.len();
+            assert!(n_sent < 90_000_000, "it is cut off");
+        }
+    };
+    within("it is cut off", sends).await;
     assert_eq!(server.n_connections.load(std::sync::atomic::Ordering::SeqCst), 1);
 }
 

@@ -12,6 +12,7 @@ use ratewright_gateway::GatewaySettings;
 use ratewright_gateway::access_log::{AccessLog, AccessLogEntry};
 use ratewright_http::address::Proxies;
 use ratewright_http::{HttpSettings, IdentityRules};
+use ratewright_lab::within;
 use ratewright_listen::{ConnectionSetup, ProxyProtocol, Tls};
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -23,7 +24,7 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use crate::harness::{
-    Client, RawResponse, ScriptedServer, Setup, TestGateway, route, settings, text, wait_until, within,
+    Client, RawResponse, ScriptedServer, Setup, TestGateway, route, settings, text, wait_until,
 };
 use crate::hyper_peers::{connect_over, exchange, get};
 
@@ -219,7 +220,7 @@ async fn shake_hands(address: SocketAddr, connector: &TlsConnector, before: &str
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream.write_all(before.as_bytes()).await.unwrap();
     let name = ServerName::try_from("localhost").unwrap();
-    within(connector.connect(name, stream)).await.unwrap()
+    within("a handshake", connector.connect(name, stream)).await.unwrap()
 }
 
 #[tokio::test]
@@ -230,7 +231,7 @@ async fn tls_follows_the_header() {
     let mut stream = shake_hands(balanced.gateway.address, &connector, &announce("198.51.100.7")).await;
     stream.write_all(GET.replace("\r\n\r\n", "\r\nConnection: close\r\n\r\n").as_bytes()).await.unwrap();
     let mut response = String::new();
-    within(stream.read_to_string(&mut response)).await.unwrap();
+    within("the whole response", stream.read_to_string(&mut response)).await.unwrap();
     assert!(response.starts_with("HTTP/1.1 200 OK") && response.ends_with(expected), "{response}");
     let (server, connector) = tls(b"h2");
     let balanced = ProxiedGateway::start(Options { tls: Some(server), ..Options::default() }).await;
@@ -239,7 +240,7 @@ async fn tls_follows_the_header() {
     // Without a header there is no handshake.
     let stream = TcpStream::connect(balanced.gateway.address).await.unwrap();
     let name = ServerName::try_from("localhost").unwrap();
-    assert!(within(connector.connect(name, stream)).await.is_err());
+    assert!(within("a handshake", connector.connect(name, stream)).await.is_err());
     assert_eq!(balanced.refused(), [("missing", 1)]);
 }
 
@@ -317,10 +318,14 @@ async fn connections_are_limited_by_announced_address() {
         assert_eq!(client.exchange(GET).await.status, 200, "those before are not touched");
     }
     kept.remove(0);
-    let mut response = None;
-    while response.is_none() {
-        response = exchange_on_new_connection(&balanced, "198.51.100.7").await;
-    }
+    let response = async {
+        loop {
+            if let Some(response) = exchange_on_new_connection(&balanced, "198.51.100.7").await {
+                return response;
+            }
+        }
+    };
+    let _response = within("the free slot", response).await;
     // Connections without a header use no slot of an address, and release their own.
     for _ in 0..20 {
         assert_eq!(balanced.send_raw(GET).await, "");

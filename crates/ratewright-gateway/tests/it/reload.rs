@@ -9,10 +9,9 @@ use ratewright_core::query::AttributeName;
 use ratewright_core::quota::{Algorithm, Refill};
 use ratewright_core::{Policies, Policy, Quota};
 use ratewright_gateway::{GatewaySettings, Route, Snapshot};
+use ratewright_lab::within;
 
-use crate::harness::{
-    RawResponse, ScriptedServer, Setup, TestGateway, route, settings, text, wait_until, within,
-};
+use crate::harness::{RawResponse, ScriptedServer, Setup, TestGateway, route, settings, text, wait_until};
 
 /// One policy file: a route to a server that responds with the file's name, under a policy of that name.
 struct File {
@@ -112,6 +111,6 @@ async fn no_request_meets_the_routes_of_one_file_and_the_policies_of_another() {
     }
     is_over.store(true, Ordering::Relaxed);
     for client in clients {
-        within(client).await.unwrap();
+        within("it ends", client).await.unwrap();
     }
 }

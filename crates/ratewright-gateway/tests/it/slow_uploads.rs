@@ -8,19 +8,21 @@ use http::{Request, Response};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::client::conn::http2::SendRequest;
-use ratewright_gateway::Route;
 use ratewright_gateway::route::BodyRate;
 use ratewright_gateway::upstream::Protocol;
+use ratewright_gateway::{GatewaySettings, Route};
+use ratewright_lab::within;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::harness::{Client, RawResponse, TestGateway, route, route_to, wait_until, within};
+use crate::harness::{Client, RawResponse, TestGateway, route, route_to, wait_until};
 use crate::hyper_peers::{
     ChannelBody, HyperServer, Sender, body, connect, exchange, piece, pieces, send, whole,
 };
 use crate::upgrade::{HANDSHAKE, doubling};
 
-const RATE: BodyRate = BodyRate { n_bytes: 10_000, window: Duration::from_secs(1) };
+/// Short, because tests wait for several windows.
+const RATE: BodyRate = BodyRate { n_bytes: 2_000, window: Duration::from_millis(200) };
 
 /// The pause between two bytes of a client that trickles.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -81,7 +83,7 @@ impl Slow {
                 }
             }
         };
-        within(cut_off).await
+        within("it is cut off", cut_off).await
     }
 
     async fn connect_2(&self) -> SendRequest<ChannelBody> {
@@ -116,7 +118,7 @@ async fn a_client_that_trickles_gets_408() {
                 (response.status, response.headers["content-type"].as_str()),
                 (408, "application/problem+json")
             );
-            let detail = "request body too slow; send at least 10000 bytes in 1s";
+            let detail = "request body too slow; send at least 2000 bytes in 200ms";
             assert!(response.text().contains(detail), "{}", response.text());
         }
         assert_eq!(slow.gateway.metrics_text(), "/: 2 of 408");
@@ -151,7 +153,7 @@ async fn a_request_without_a_body_may_wait() {
         windows_pass().await;
         slow.release.send_replace(true);
         assert_eq!(client.response().await.unwrap().status, 200);
-        assert_eq!(within(asking).await.unwrap().0, 200);
+        assert_eq!(within("a response", asking).await.unwrap().0, 200);
     }
 }
 
@@ -181,7 +183,8 @@ async fn after_the_response_starts_the_body_has_no_minimum_rate() {
 
 #[tokio::test]
 async fn expect_continue_gets_100_and_restarts_the_timeout() {
-    for slow in Slow::both().await {
+    let rate = GatewaySettings::default().body_rate_min;
+    for slow in [Slow::new(Protocol::Http1, rate).await, Slow::new(Protocol::Http2, rate).await] {
         let mut client = slow.gateway.connect().await;
         client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\nExpect: 100-continue\r\n\r\n").await;
         assert_eq!(client.response().await.unwrap().status, 100);
@@ -208,8 +211,8 @@ async fn a_client_held_back_by_the_upstream_is_not_slow() {
         windows_pass().await;
         assert!(!over_1.is_finished() && !over_2.is_finished());
         slow.release.send_replace(true);
-        assert_eq!(within(over_1).await.unwrap().text(), "20000000");
-        assert_eq!(within(over_2).await.unwrap(), (200, "20000000".to_owned()));
+        assert_eq!(within("a response", over_1).await.unwrap().text(), "20000000");
+        assert_eq!(within("a response", over_2).await.unwrap(), (200, "20000000".to_owned()));
     }
 }
 
@@ -226,8 +229,8 @@ async fn a_stream_held_back_by_another_is_not_slow() {
         assert!(!held.is_finished());
         slow.release.send_replace(true);
         drop((large, small));
-        assert_eq!(within(deaf).await.unwrap(), (200, "10000000".to_owned()));
-        assert_eq!(within(held).await.unwrap(), (200, "9".to_owned()));
+        assert_eq!(within("a response", deaf).await.unwrap(), (200, "10000000".to_owned()));
+        assert_eq!(within("a response", held).await.unwrap(), (200, "9".to_owned()));
     }
 }
 
@@ -253,7 +256,7 @@ async fn an_upgraded_connection_may_be_silent_or_trickle() {
     });
     windows_pass().await;
     stop.send_replace(true);
-    within(trickle).await.unwrap();
+    within("it ends", trickle).await.unwrap();
     silent.send("still here.").await;
     assert_eq!(silent.read_exact(22).await.unwrap(), b"still here.still here.");
 }
@@ -266,5 +269,5 @@ async fn a_route_may_have_no_minimum_rate() {
     windows_pass().await;
     sender.send("b");
     drop(sender);
-    assert_eq!(within(asking).await.unwrap(), (200, "2".to_owned()));
+    assert_eq!(within("a response", asking).await.unwrap(), (200, "2".to_owned()));
 }

@@ -13,12 +13,11 @@ use ratewright_core::{Policy, Quota};
 use ratewright_gateway::route::Timeouts;
 use ratewright_gateway::upstream::Protocol;
 use ratewright_gateway::{GatewaySettings, Route};
+use ratewright_lab::within;
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
-use crate::harness::{
-    Client, ScriptedServer, Setup, TestGateway, route, route_to, settings, wait_until, within,
-};
+use crate::harness::{Client, ScriptedServer, Setup, TestGateway, route, route_to, settings, wait_until};
 use crate::hyper_peers::{ChannelBody, HyperServer, body, connect, exchange, get, pieces, send};
 
 /// A client with a window of this size; and a future that ends with its connection.
@@ -74,7 +73,7 @@ async fn a_stalled_response_is_reset_and_releases_its_resources() {
         assert_eq!(response.status(), 200);
         wait_until("the server is let go", || is_over.load(Ordering::SeqCst)).await;
         wait_until("the permit is back", || gateway.permits.n_keys() == 0).await;
-        let broken = within(response.into_body().collect()).await.unwrap_err();
+        let broken = within("the end of the body", response.into_body().collect()).await.unwrap_err();
         assert!(!broken.is_closed(), "the stream is reset and the connection stays open: {broken:?}");
     }
 }
@@ -90,11 +89,11 @@ async fn a_short_response_that_stalls_is_reset() {
         let response = send(&client, get("/")).await;
         assert_eq!(response.status(), 200);
         wait_until("the permit is back", || gateway.permits.n_keys() == 0).await;
-        within(response.into_body().collect()).await.unwrap_err();
+        within("the end of the body", response.into_body().collect()).await.unwrap_err();
         // So is a response of the gateway.
         let refused = send(&client, http::Request::options("*").body(body("")).unwrap()).await;
         assert_eq!(refused.status(), 400);
-        within(refused.into_body().collect()).await.unwrap_err();
+        within("the end of the body", refused.into_body().collect()).await.unwrap_err();
     }
 }
 
@@ -114,7 +113,7 @@ async fn a_response_that_is_read_arrives_complete() {
     let text = "0123456789".repeat(1_000);
     sender.send(&text);
     drop(sender);
-    let whole = within(response.into_body().collect()).await.unwrap().to_bytes();
+    let whole = within("the end of the body", response.into_body().collect()).await.unwrap().to_bytes();
     assert_eq!(whole, text.as_bytes());
 }
 
@@ -127,7 +126,7 @@ async fn a_connection_with_finished_responses_does_not_wait_for_window() {
     let gateway = TestGateway::start(Setup { settings, ..Setup::default() }).await;
     let (client, connection) = narrow(&gateway, 1).await;
     let response = send(&client, get("/")).await;
-    drop(within(connection).await.unwrap());
+    drop(within("the connection ends", connection).await.unwrap());
     assert!(response.into_body().collect().await.is_err());
     assert_eq!(exchange(&connect(gateway.address).await, get("/")).await.0, 200);
 }

@@ -2,9 +2,10 @@
 
 use http::{Request, Response, Version};
 use ratewright_gateway::upstream::Protocol;
+use ratewright_lab::within;
 use tokio::sync::mpsc;
 
-use crate::harness::{Client, ScriptedServer, TestGateway, route_to, within};
+use crate::harness::{Client, ScriptedServer, TestGateway, route_to};
 use crate::hyper_peers::{HyperServer, body, connect, get, piece, pieces, send, whole};
 
 const EVENTS: &str = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n9\r\ndata: 1\n\n\r\n";
@@ -65,12 +66,12 @@ async fn an_upload_is_streamed_to_the_upstream() {
     let gateway = TestGateway::in_front_of(&[server.address]).await;
     let mut client = gateway.connect().await;
     client.send("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\none\r\n").await;
-    assert_eq!(within(seen.recv()).await.unwrap(), "one\r\n");
+    assert_eq!(within("the upstream has it", seen.recv()).await.unwrap(), "one\r\n");
     client.send("3\r\ntwo\r\n").await;
-    assert_eq!(within(seen.recv()).await.unwrap(), "two\r\n");
+    assert_eq!(within("the upstream has it", seen.recv()).await.unwrap(), "two\r\n");
     client.send("0\r\n\r\n").await;
     assert_eq!(client.response().await.unwrap().text(), "done");
-    within(seen.recv()).await.unwrap();
+    within("the upstream has it", seen.recv()).await.unwrap();
 
     let (sender, upload) = pieces();
     let (client, request) =
@@ -78,7 +79,7 @@ async fn an_upload_is_streamed_to_the_upstream() {
     let asked = tokio::spawn(async move { send(&client, request).await });
     for word in ["one", "two"] {
         sender.send(word);
-        assert_eq!(within(seen.recv()).await.unwrap(), format!("{word}\r\n"));
+        assert_eq!(within("the upstream has it", seen.recv()).await.unwrap(), format!("{word}\r\n"));
     }
     drop(sender);
     assert_eq!(whole(asked.await.unwrap().into_body()).await.0, "done");

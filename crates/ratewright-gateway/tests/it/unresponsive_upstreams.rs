@@ -6,8 +6,9 @@ use http::{Request, Response};
 use ratewright_gateway::Route;
 use ratewright_gateway::route::Timeouts;
 use ratewright_gateway::upstream::Protocol;
+use ratewright_lab::within;
 
-use crate::harness::{Client, ScriptedServer, TestGateway, route_to, wait_until, within};
+use crate::harness::{Client, ScriptedServer, TestGateway, route_to, wait_until};
 use crate::hyper_peers::{HyperServer, body, connect, exchange, get, pieces};
 
 /// The first frames of a server: a window of 2 GB for each stream and for the connection.
@@ -41,7 +42,7 @@ async fn an_upstream_that_reads_nothing_times_out() {
     for _ in 0..1_000 {
         sender.send(&piece);
     }
-    let response = within(asking).await.unwrap().unwrap();
+    let response = within("a response", asking).await.unwrap().unwrap();
     assert_eq!(response.status(), 502);
 }
 
@@ -64,7 +65,7 @@ async fn an_upstream_that_opens_no_window_times_out() {
     for _ in 0..1_000 {
         sender.send(&piece);
     }
-    assert_eq!(within(asking).await.unwrap().unwrap().status(), 504);
+    assert_eq!(within("a response", asking).await.unwrap().unwrap().status(), 504);
 }
 
 /// True if this host has an open connection between these ports.
@@ -83,7 +84,7 @@ fn is_open(from: u16, to: u16) -> bool {
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn an_idle_connection_to_a_dead_host_is_closed_before_reuse() {
-    for protocol in [Protocol::Http1, Protocol::Http2] {
+    let check = async |protocol| {
         let server = HyperServer::start(|_| async { Response::new(body("here")) }).await;
         let timeouts = Timeouts { idle: Duration::from_secs(2), ..Timeouts::default() };
         let gateway =
@@ -94,7 +95,8 @@ async fn an_idle_connection_to_a_dead_host_is_closed_before_reuse() {
         wait_until("it is closed", || !is_open(from, server.address.port())).await;
         assert_eq!(gateway.get("/").await.text(), "here");
         assert_eq!(server.n_connections(), 2);
-    }
+    };
+    tokio::join!(check(Protocol::Http1), check(Protocol::Http2)); // each for as long as the probes of TCP take
 }
 
 /// A connection without data in time is not given to the next request.
@@ -134,9 +136,12 @@ async fn a_connection_that_served_other_responses_is_reused() {
     let client = connect(gateway.address).await;
     assert_eq!(exchange(&client, get("/")).await.0, 200);
     let never = tokio::spawn(client.clone().send_request(get("/never")));
-    while !never.is_finished() {
-        assert_eq!(exchange(&client, get("/")).await.0, 200);
-    }
+    let others = async {
+        while !never.is_finished() {
+            assert_eq!(exchange(&client, get("/")).await.0, 200);
+        }
+    };
+    within("the request without a response times out", others).await;
     assert_eq!(never.await.unwrap().unwrap().status(), 504);
     assert_eq!(exchange(&client, get("/")).await.0, 200);
     assert_eq!(server.n_connections(), 1);

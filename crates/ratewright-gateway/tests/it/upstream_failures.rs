@@ -1,6 +1,6 @@
 //! Upstreams that are slow, abort, close at the worst moment or are unreachable.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,14 +11,14 @@ use ratewright_core::Micros;
 use ratewright_gateway::route::Timeouts;
 use ratewright_gateway::upstream::{Balance, Health, Protocol, UpstreamServer};
 use ratewright_gateway::{Route, Upstream};
+use ratewright_lab::{free_port, within};
 
 use crate::harness::{Client, ScriptedServer, TestGateway, route, route_to, text, wait_until};
 use crate::hyper_peers::{HyperServer, body, whole};
 
 /// An address without a listener.
-async fn nobody() -> SocketAddr {
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    listener.local_addr().unwrap()
+fn nobody() -> SocketAddr {
+    SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()))
 }
 
 /// An upstream that closes each connection after its response, without announcing it.
@@ -85,7 +85,7 @@ async fn a_request_that_may_have_been_processed_is_retried_only_if_idempotent() 
 
 #[tokio::test]
 async fn an_unreachable_upstream_gets_502_with_the_request_id() {
-    let gateway = TestGateway::in_front_of(&[nobody().await]).await;
+    let gateway = TestGateway::in_front_of(&[nobody()]).await;
     let request = "GET /x HTTP/1.1\r\nHost: a\r\nX-Request-Id: r-7\r\n\r\n";
     let response = gateway.connect().await.exchange(request).await;
     assert_eq!(
@@ -99,7 +99,7 @@ async fn an_unreachable_upstream_gets_502_with_the_request_id() {
 
 #[tokio::test]
 async fn another_server_is_tried_and_the_failing_one_is_ejected() {
-    let (server, nobody) = (ScriptedServer::echo().await, nobody().await);
+    let (server, nobody) = (ScriptedServer::echo().await, nobody());
     let gateway = TestGateway::in_front_of(&[nobody, server.address]).await;
     for n in 0..20 {
         assert_eq!(gateway.get("/").await.status, 200, "{n}");
@@ -112,7 +112,7 @@ async fn another_server_is_tried_and_the_failing_one_is_ejected() {
 
 #[tokio::test]
 async fn a_recovered_server_is_probed_by_one_request() {
-    let address = nobody().await;
+    let address = nobody();
     let mut patient = route(&[]);
     let health = Health { failures_max: NonZeroU32::MIN, eject_for: Micros::new(1) };
     let servers = vec![UpstreamServer::parse(&format!("http://{address}")).unwrap()];
@@ -197,7 +197,7 @@ async fn an_upstream_that_takes_nothing_times_out() {
         tokio::io::AsyncReadExt::read_exact(&mut reading, &mut response).await.unwrap();
         assert_eq!(response, *b"HTTP/1.1 504");
     };
-    crate::harness::within(async {
+    within("a response", async {
         tokio::select! {
             () = reads => {}
             () = async { sends.await; std::future::pending::<()>().await } => {}
@@ -299,7 +299,7 @@ async fn a_client_disconnect_cancels_the_upstream_request() {
     client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
     wait_until("the server has it", || server.n_connections.load(Ordering::SeqCst) == 1).await;
     drop(client);
-    crate::harness::within(receiver).await.unwrap();
+    within("it is cancelled", receiver).await.unwrap();
 }
 
 #[tokio::test]
@@ -365,7 +365,7 @@ async fn a_server_that_fails_under_load_is_ejected_and_clients_see_no_error() {
             }
         });
     }
-    asking.join_all().await;
+    within("all responses", asking.join_all()).await;
     let settings = gateway.settings();
     let (_, route) = settings.routes.iter().next().unwrap();
     let healthy: Vec<_> = route.upstream.states().map(|state| state.is_healthy).collect();
@@ -384,16 +384,20 @@ async fn least_connections_prefers_idle_servers() {
     let servers = urls.iter().map(|url| UpstreamServer::parse(url).unwrap()).collect();
     let upstream = Upstream::new(servers, Balance::LeastConnections, Protocol::Http1, Health::default());
     let gateway = TestGateway::with_route(Route { upstream: Arc::new(upstream), ..route(&[]) }).await;
-    let mut stuck = gateway.connect().await;
-    while busy(&gateway)[0] == 0 {
-        // Idle servers take turns: sooner or later the slow one gets it.
-        stuck = gateway.connect().await;
-        stuck.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
-        wait_until("it is somewhere, or over", || {
-            busy(&gateway)[0] == 1 || quick.n_connections.load(Ordering::SeqCst) > 0
-        })
-        .await;
-    }
+    let stuck = async {
+        let mut stuck = gateway.connect().await;
+        while busy(&gateway)[0] == 0 {
+            // Idle servers take turns: sooner or later the slow one gets it.
+            stuck = gateway.connect().await;
+            stuck.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
+            wait_until("it is somewhere, or over", || {
+                busy(&gateway)[0] == 1 || quick.n_connections.load(Ordering::SeqCst) > 0
+            })
+            .await;
+        }
+        stuck
+    };
+    let stuck = within("the slow server gets a request", stuck).await;
     for n in 0..50 {
         assert_eq!(gateway.get("/").await.status, 200, "{n}");
     }
