@@ -11,6 +11,7 @@ use http::Response;
 use http_body::Frame;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
+use ratewright_lab::is_long_run;
 
 use super::*;
 use crate::call::RequestInfo;
@@ -217,7 +218,8 @@ fn get(path: &str, id: usize) -> RequestInfo {
 #[test]
 fn a_call_can_be_dropped_at_any_point() {
     let seen = RefCell::new(BTreeMap::new());
-    let config = ProptestConfig { cases: 1_000, source_file: Some(file!()), ..ProptestConfig::default() };
+    let cases = if is_long_run() { 1_000 } else { 250 };
+    let config = ProptestConfig { cases, source_file: Some(file!()), ..ProptestConfig::default() };
     let result = TestRunner::new(config).run(&(dropped_calls(), 0..200_u64), |(calls, probe_start)| {
         for state in drop_all(&calls, 50 * probe_start)? {
             *seen.borrow_mut().entry(state).or_insert(0) += 1;

@@ -14,6 +14,7 @@ use http::StatusCode;
 use ratewright_client::call::RequestInfo;
 use ratewright_client::retry_decision::BodyKind;
 use ratewright_client::{Retry, RetryPolicy};
+use ratewright_lab::is_long_run;
 use tokio::task::LocalSet;
 use tokio::time::{Instant, sleep};
 
@@ -174,23 +175,29 @@ fn is_update() -> bool {
 /// E3, E5: the table of docs/guides/clients.md, and what it claims.
 #[test]
 fn e3_a_herd_needs_few_calls_and_ends_in_time() {
-    let mut table = String::from("| clients retry | ");
-    table += &LIMITS.map(|(name, _)| name).join(" | ");
-    table += " |\n|---|---|---|---|---|\n";
-    let mut rows = Vec::new();
-    for (name, rule) in RULES {
-        let row = LIMITS.map(|(_, limit)| mean(rule, limit));
-        let cell =
-            |(calls, last, peak): Means| format!("{} · {last:.1} s · {}", thousands(calls), thousands(peak));
-        table += &format!("| {name} | {} |\n", row.map(cell).join(" | "));
-        rows.push((rule, row));
-    }
-    check_claims(&rows);
     let page = std::fs::read_to_string(docs("clients.md")).unwrap();
     let (before, rest) =
         page.split_once("<!-- herd -->\n").expect("docs/guides/clients.md marks the table's beginning");
     let (old, after) =
         rest.split_once("<!-- end of herd -->").expect("docs/guides/clients.md marks the table's end");
+    let mut table = String::from("| clients retry | ");
+    table += &LIMITS.map(|(name, _)| name).join(" | ");
+    table += " |\n|---|---|---|---|---|\n";
+    let mut rows = Vec::new();
+    for (name, rule) in RULES {
+        let row = LIMITS.map(|(_, limit)| (!takes_long(rule, limit)).then(|| mean(rule, limit)));
+        let line = old.lines().find(|line| line.starts_with(&format!("| {name} |"))).unwrap_or_default();
+        let cells =
+            row.iter().zip(line.split(" | ").skip(1).chain(std::iter::repeat(""))).map(|(means, old)| {
+                means.map_or_else(
+                    || old.trim_end_matches(" |").to_owned(),
+                    |(calls, last, peak)| format!("{} · {last:.1} s · {}", thousands(calls), thousands(peak)),
+                )
+            });
+        table += &format!("| {name} | {} |\n", cells.collect::<Vec<_>>().join(" | "));
+        rows.push((rule, row.map(Option::unwrap_or_default)));
+    }
+    check_claims(&rows);
     if is_update() {
         let page = format!("{before}<!-- herd -->\n{table}<!-- end of herd -->{after}");
         std::fs::write(docs("clients.md"), page).unwrap();
@@ -200,6 +207,12 @@ fn e3_a_herd_needs_few_calls_and_ends_in_time() {
             "docs/guides/clients.md is old: UPDATE_DOCS=1 cargo test -p ratewright-client herd"
         );
     }
+}
+
+/// Hundreds of thousands of calls by a rule that is not ours: played under `make test-all`, where the page is compared with all.
+fn takes_long(rule: Rule, limit: Limit) -> bool {
+    let is_slow = matches!(limit, Limit::Window { .. } | Limit::Bucket { rate: 20, .. });
+    rule == Rule::Naive && is_slow && !is_update() && !is_long_run()
 }
 
 fn check_claims(rows: &[(Rule, [Means; 4])]) {

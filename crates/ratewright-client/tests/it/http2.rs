@@ -1,9 +1,5 @@
 //! HTTP/2 over real sockets: which streams are proof that a request was not processed, and which are not.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
-
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode};
 use http_body::{Body, Frame};
@@ -12,8 +8,10 @@ use hyper_util::client::legacy::Client as HyperClient;
 use hyper_util::rt::TokioExecutor;
 use ratewright_client::call::BodyFactory;
 use ratewright_client::{Retry, RetryLayer};
+use ratewright_lab::within;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 use tower::{BoxError, Service, ServiceExt};
 use tower_layer::Layer;
 
@@ -61,32 +59,39 @@ async fn e3_a_stream_that_goaway_includes_is_sent_again_only_if_that_is_safe() {
 /// server did not refuse it, so a POST is not sent again.
 #[tokio::test]
 async fn e3_a_stream_that_the_client_resets_is_not_sent_again() {
-    let body = || {
-        let mut pause = Box::pin(tokio::time::sleep(Duration::from_millis(50)));
-        StreamBody::new(futures_util::stream::poll_fn(move |context| {
-            let refused = |()| Some(Err::<Frame<Bytes>, _>(h2::Error::from(h2::Reason::REFUSED_STREAM)));
-            pause.as_mut().poll(context).map(refused)
-        }))
+    let request = |n_requests: watch::Receiver<u32>| {
+        let body = move || {
+            let mut n_requests = n_requests.clone();
+            let fails = async move {
+                n_requests.wait_for(|n| *n > 0).await.unwrap();
+                Err::<Frame<Bytes>, _>(h2::Error::from(h2::Reason::REFUSED_STREAM))
+            };
+            StreamBody::new(Box::pin(futures_util::stream::once(fails)))
+        };
+        Request::post("/").extension(BodyFactory::new(body.clone())).body(body()).unwrap()
     };
-    let request = Request::post("/").extension(BodyFactory::new(body)).body(body()).unwrap();
     assert_eq!(send_request(request, First::Hang).await, (None, 1));
 }
 
 async fn send(method: Method, first: First) -> (Option<StatusCode>, u32) {
     let request = Request::builder().method(method).uri("/").body(Full::new(Bytes::from("x"))).unwrap();
-    send_request(request, first).await
+    send_request(|_| request, first).await
 }
 
-/// Sends one request through the layer: the status of its response, and how many requests the server got.
-async fn send_request<B>(mut request: Request<B>, first: First) -> (Option<StatusCode>, u32)
+/// Sends one request through the layer: the status of its response, and how many requests the server got. The request may know
+/// that too.
+async fn send_request<B>(
+    request: impl FnOnce(watch::Receiver<u32>) -> Request<B>,
+    first: First,
+) -> (Option<StatusCode>, u32)
 where
     B: Body<Data = Bytes> + Unpin + Send + 'static,
     B::Error: std::error::Error + Send + Sync,
 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (count, n_requests) = watch::channel(0);
+    let mut request = request(n_requests.clone());
     *request.uri_mut() = format!("http://{}/", listener.local_addr().unwrap()).parse().unwrap();
-    let n_requests = Arc::new(AtomicU32::new(0));
-    let count = n_requests.clone();
     tokio::spawn(async move {
         for connection in 0.. {
             let (stream, _) = listener.accept().await.unwrap();
@@ -102,24 +107,28 @@ where
     });
     let http = HyperClient::builder(TokioExecutor::new()).http2_only(true).build_http();
     let mut service = RetryLayer::new(Retry::builder().policy(quick()).build()).layer(http);
-    let response: Result<_, BoxError> = service.ready().await.unwrap().call(request).await;
+    let response = async { service.ready().await.unwrap().call(request).await };
+    let response: Result<_, BoxError> = within("the end of the call", response).await;
     let status = match response {
         Ok(response) => {
             let status = response.status();
-            assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "");
+            let body = within("the whole body", response.into_body().collect()).await;
+            assert_eq!(body.unwrap().to_bytes(), "");
             Some(status)
         }
         Err(_) => None,
     };
-    (status, n_requests.load(Ordering::Relaxed))
+    let n_requests = *n_requests.borrow();
+    (status, n_requests)
 }
 
 /// Refuses the first request that it gets, on any connection, or leaves it without a response, and serves the others.
-async fn serve(stream: TcpStream, first: First, n_requests: Arc<AtomicU32>) {
+async fn serve(stream: TcpStream, first: First, n_requests: watch::Sender<u32>) {
     let mut connection = h2::server::handshake(stream).await.unwrap();
     let mut hanging = Vec::new();
     while let Some(Ok((request, mut respond))) = connection.accept().await {
-        if n_requests.fetch_add(1, Ordering::Relaxed) > 0 {
+        n_requests.send_modify(|n| *n += 1);
+        if *n_requests.borrow() > 1 {
             respond.send_response(Response::new(()), true).unwrap();
             continue;
         }
@@ -135,7 +144,7 @@ async fn serve(stream: TcpStream, first: First, n_requests: Arc<AtomicU32>) {
 }
 
 /// Reads one whole request, sends GOAWAY without a reset, and closes: by hand, since h2 would finish the stream first.
-async fn go_away(mut stream: TcpStream, last_stream: u32, n_requests: Arc<AtomicU32>) {
+async fn go_away(mut stream: TcpStream, last_stream: u32, n_requests: watch::Sender<u32>) {
     stream.write_all(&frame(SETTINGS, &[])).await.unwrap();
     stream.read_exact(&mut [0; PREFACE]).await.unwrap();
     loop {
@@ -148,7 +157,7 @@ async fn go_away(mut stream: TcpStream, last_stream: u32, n_requests: Arc<Atomic
             break;
         }
     }
-    n_requests.fetch_add(1, Ordering::Relaxed);
+    n_requests.send_modify(|n| *n += 1);
     let no_error = 0_u32;
     let payload = [last_stream.to_be_bytes(), no_error.to_be_bytes()].concat();
     stream.write_all(&frame(GOAWAY, &payload)).await.unwrap();

@@ -9,6 +9,7 @@ use ratewright_client::retry_decision::{
     BodyKind, CallState, Cause, Failure, NextStep, Now, Repeat, RequestKind, Seen, WaitSource, decide,
 };
 use ratewright_client::{Backoff, RetryPolicy};
+use ratewright_lab::is_long_run;
 
 prop_compose! {
     fn policies()(
@@ -38,7 +39,7 @@ fn wall(millis: u64) -> SystemTime {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 20_000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(if is_long_run() { 20_000 } else { 2_000 }))]
 
     /// E3: a retry is never earlier than the server's wait and never later than the deadline; an attempt too many is never made.
     #[test]

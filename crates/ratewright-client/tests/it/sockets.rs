@@ -11,6 +11,7 @@ use hyper_util::client::legacy::Client as HyperClient;
 use hyper_util::rt::TokioExecutor;
 use ratewright_client::call::{ATTEMPT, BodyFactory, ReplayBody};
 use ratewright_client::{Backoff, Client, Retry, RetryLayer, RetryPolicy, RetrySummary, Why};
+use ratewright_lab::{PATIENCE, free_port, output, within, without_settings};
 use reqwest::redirect::Policy;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -113,9 +114,13 @@ pub(crate) fn quick() -> RetryPolicy {
     RetryPolicy::default().failure_backoff(backoff).throttle_backoff(backoff).spread(backoff)
 }
 
+/// No proxy of the environment, and no request that waits for ever.
+fn builder() -> reqwest::ClientBuilder {
+    reqwest::Client::builder().no_proxy().timeout(PATIENCE)
+}
+
 fn client() -> Client {
-    Client::with(reqwest::Client::builder(), Policy::default(), Retry::builder().policy(quick()).build())
-        .unwrap()
+    Client::with(builder(), Policy::default(), Retry::builder().policy(quick()).build()).unwrap()
 }
 
 /// A hyper client in the layer, which sends one request.
@@ -126,13 +131,13 @@ where
 {
     let http = HyperClient::builder(TokioExecutor::new()).build_http::<ReplayBody<B>>();
     let mut service = RetryLayer::new(Retry::builder().policy(quick()).build()).layer(http);
-    service.ready().await.unwrap().call(request).await.unwrap()
+    let response = async { service.ready().await.unwrap().call(request).await };
+    within("a response", response).await.unwrap()
 }
 
 /// A URL where nobody listens.
-async fn closed_address() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    format!("http://{}/", listener.local_addr().unwrap())
+fn closed_address() -> String {
+    format!("http://127.0.0.1:{}/", free_port())
 }
 
 fn summary(extensions: &http::Extensions) -> (u32, Why) {
@@ -232,12 +237,12 @@ async fn a_stream_is_sent_once_and_one_from_a_factory_again() {
 /// Nothing was sent where nobody listens, so even a POST is tried again; the last error goes to the caller.
 #[tokio::test]
 async fn a_refused_connection_is_tried_again() {
-    let url = closed_address().await;
+    let url = closed_address();
     let sends = Arc::new(Mutex::new(0));
     let count = sends.clone();
     let retry =
         Retry::builder().policy(quick()).on_event(move |event| *count.lock().unwrap() = event.attempts);
-    let error = Client::with(reqwest::Client::builder(), Policy::default(), retry.build())
+    let error = Client::with(builder(), Policy::default(), retry.build())
         .unwrap()
         .post(&url)
         .body("x")
@@ -267,7 +272,7 @@ async fn a_client_follows_the_redirects_that_its_policy_allows() {
     let redirect = "HTTP/1.1 302 Found\r\nLocation: /elsewhere\r\nContent-Length: 0\r\n\r\n";
     for (policy, status) in [(Policy::none(), 302), (Policy::limited(1), 200)] {
         let server = Server::start(&[redirect, OK]).await;
-        let client = Client::with(reqwest::Client::builder(), policy, Retry::new()).unwrap();
+        let client = Client::with(builder(), policy, Retry::new()).unwrap();
         assert_eq!(client.get(&server.url).send().await.unwrap().status(), status);
     }
 }
@@ -276,7 +281,7 @@ async fn a_client_follows_the_redirects_that_its_policy_allows() {
 #[tokio::test]
 async fn a_redirected_post_is_not_sent_twice() {
     let limited = Server::start(&[LIMITED]).await;
-    let nobody = closed_address().await;
+    let nobody = closed_address();
     for target in [&limited.url, &nobody] {
         let redirect = format!("HTTP/1.1 303 See Other\r\nLocation: {target}\r\nContent-Length: 0\r\n\r\n");
         let server = Server::start(&[&redirect]).await;
@@ -293,7 +298,7 @@ async fn a_redirected_post_is_not_sent_twice() {
 async fn a_post_that_is_redirected_to_its_own_url_is_not_sent_twice() {
     let middleware = || {
         let retry = Retry::builder().policy(quick()).build();
-        reqwest_middleware::ClientBuilder::new(reqwest::Client::new()).with(retry).build()
+        reqwest_middleware::ClientBuilder::new(builder().build().unwrap()).with(retry).build()
     };
     let redirect = "HTTP/1.1 303 See Other\r\nLocation: /items\r\nContent-Length: 0\r\n\r\n";
     for is_middleware in [false, true] {
@@ -317,7 +322,7 @@ async fn a_post_that_is_redirected_to_its_own_url_is_not_sent_twice() {
 /// A body that is read from elsewhere can fail with a refused connection. That proves nothing: a part may have been sent.
 #[tokio::test]
 async fn a_failing_body_is_no_proof_that_nothing_was_sent() {
-    let refused = Arc::new(reqwest::get(closed_address().await).await.unwrap_err());
+    let refused = Arc::new(builder().build().unwrap().get(closed_address()).send().await.unwrap_err());
     assert!(refused.is_connect());
     let body = move || {
         let parts = [Ok(http_body::Frame::data(Bytes::from("half an order"))), Err(refused.clone())];
@@ -326,27 +331,20 @@ async fn a_failing_body_is_no_proof_that_nothing_was_sent() {
     for is_layer in [false, true] {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/", listener.local_addr().unwrap());
-        let n_connections = Arc::new(Mutex::new(0));
-        let count = n_connections.clone();
-        tokio::spawn(async move {
-            let mut open = Vec::new();
-            loop {
-                open.push(listener.accept().await.unwrap());
-                *count.lock().unwrap() += 1;
-            }
-        });
+        // It opens connections and reads nothing. When the call is over, all of its connections are in the queue.
         if is_layer {
             let http = HyperClient::builder(TokioExecutor::new()).build_http();
             let service = RetryLayer::new(Retry::builder().policy(quick()).build()).layer(http);
             let request = Request::post(&url).extension(BodyFactory::new(body.clone())).body(body()).unwrap();
-            service.oneshot(request).await.unwrap_err();
+            within("a failure", service.oneshot(request)).await.unwrap_err();
         } else {
             let body = body.clone();
             let factory = BodyFactory::reqwest(move || reqwest::Body::wrap(body()));
             client().post(&url).with_extension(factory).send().await.unwrap_err();
         }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-        assert_eq!(*n_connections.lock().unwrap(), 1, "layer: {is_layer}");
+        let listener = listener.into_std().unwrap();
+        let n_connections = std::iter::from_fn(|| listener.accept().ok()).count();
+        assert_eq!(n_connections, 1, "layer: {is_layer}");
     }
 }
 
@@ -392,7 +390,7 @@ async fn the_example_waits_and_gets_its_response() {
         return;
     }
     let url = server.url.clone();
-    let run = move || std::process::Command::new(example).arg(url).output().unwrap();
+    let run = move || output(without_settings(&mut std::process::Command::new(example)).arg(url));
     let output = tokio::task::spawn_blocking(run).await.unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.starts_with("attempt 1 failed, waiting 1."), "{text}");
@@ -413,7 +411,7 @@ fn is_unsent(end: RetrySummary) -> bool {
 #[tokio::test]
 async fn a_summary_is_found_in_responses_and_in_errors() {
     let server = Server::start(&[LIMITED, OK]).await;
-    let client = Client::with(reqwest::Client::builder(), Policy::default(), short()).unwrap();
+    let client = Client::with(builder(), Policy::default(), short()).unwrap();
     let send = || client.get(&server.url).send();
     let throttled = RetrySummary::of(&send().await).unwrap();
     assert_eq!((throttled.attempts, throttled.why), (1, Why::Attempts));
@@ -423,7 +421,8 @@ async fn a_summary_is_found_in_responses_and_in_errors() {
     let server = Server::start(&[LIMITED, OK]).await;
     let http = HyperClient::builder(TokioExecutor::new()).build_http::<ReplayBody<Full<Bytes>>>();
     let service = RetryLayer::new(short()).layer(http);
-    let send = || service.clone().oneshot(Request::get(&server.url).body(Full::default()).unwrap());
+    let request = || Request::get(&server.url).body(Full::default()).unwrap();
+    let send = || within("the end of a call", service.clone().oneshot(request()));
     assert_eq!(RetrySummary::of(&send().await).map(|end| end.why), Some(Why::Attempts));
     let ends = futures_util::future::join_all((0..3).map(|_| send())).await;
     assert!(ends.iter().any(|end| end.is_err() && RetrySummary::of(end).is_some_and(is_unsent)), "{ends:?}");

@@ -10,6 +10,7 @@ use ratewright_client::retry_decision::{
     BodyKind, CallState, Cause, Failure, NextStep, Now, Repeat, RequestKind, Seen, WaitSource, decide,
 };
 use ratewright_client::{Backoff, RetryPolicy, Why};
+use ratewright_lab::{output, without_settings};
 use serde_json::{Value, json};
 
 fn folder() -> PathBuf {
@@ -194,8 +195,7 @@ fn e3_lanes_are_those_of_the_vectors() {
 fn the_vectors_are_those_of_their_program() {
     let copy = tempfile::tempdir().unwrap();
     std::fs::copy(folder().join("make.py"), copy.path().join("make.py")).unwrap();
-    let made =
-        Command::new("python3").arg("make.py").current_dir(copy.path()).output().expect("python3 runs");
+    let made = output(without_settings(Command::new("python3").arg("make.py").current_dir(copy.path())));
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
     let mut n_files = 0;
     for entry in std::fs::read_dir(copy.path()).unwrap() {

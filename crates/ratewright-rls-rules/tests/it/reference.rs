@@ -1,6 +1,7 @@
 //! The matcher against a plain reference: it builds texts and loops.
 
 use proptest::prelude::*;
+use ratewright_lab::is_long_run;
 use ratewright_rls_rules::{Descriptor, Domains, DuplicateDomains, Entry, Matched, RateLimit};
 
 /// The path of the descriptor that matches a request, if it has a limit.
@@ -87,7 +88,7 @@ fn find(
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2000))]
+    #![proptest_config(ProptestConfig::with_cases(if is_long_run() { 2_000 } else { 500 }))]
 
     /// For every tree and every request.
     #[test]
