@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -296,6 +297,9 @@ impl Client {
     }
 }
 
+/// What an upstream does with a connection, and its number.
+type Script = Box<dyn Fn(Client, usize) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send>;
+
 /// An upstream that runs a script for each connection.
 pub(crate) struct ScriptedServer {
     pub(crate) address: SocketAddr,
@@ -308,6 +312,11 @@ impl ScriptedServer {
     where
         F: Future<Output = ()> + Send + 'static,
     {
+        Self::start_boxed(Box::new(move |client, n| Box::pin(script(client, n)))).await
+    }
+
+    /// Boxed, so that what runs a script is compiled once and not for each of them.
+    async fn start_boxed(script: Script) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let n_connections = Arc::new(AtomicUsize::new(0));

@@ -122,6 +122,18 @@ pub(crate) async fn whole(body: Incoming) -> (String, HeaderMap) {
     (String::from_utf8(collected.to_bytes().to_vec()).unwrap(), trailers)
 }
 
+/// What a server responds. Boxed, so that a server is compiled once and not for each handler.
+type Handler = Arc<
+    dyn Fn(Request<Incoming>) -> Pin<Box<dyn Future<Output = Response<ChannelBody>> + Send>> + Send + Sync,
+>;
+
+fn boxed<F>(response: impl Fn(Request<Incoming>) -> F + Send + Sync + 'static) -> Handler
+where
+    F: Future<Output = Response<ChannelBody>> + Send + 'static,
+{
+    Arc::new(move |request| Box::pin(response(request)))
+}
+
 /// A server for HTTP/1.1 and HTTP/2 with a handler.
 pub(crate) struct HyperServer {
     pub(crate) address: SocketAddr,
@@ -139,7 +151,7 @@ impl HyperServer {
     where
         F: Future<Output = Response<ChannelBody>> + Send + 'static,
     {
-        Self::with(None, None, response).await
+        Self::with(None, None, boxed(response)).await
     }
 
     /// A server with a limit on concurrent streams.
@@ -150,7 +162,7 @@ impl HyperServer {
     where
         F: Future<Output = Response<ChannelBody>> + Send + 'static,
     {
-        Self::with(None, Some(streams_max), response).await
+        Self::with(None, Some(streams_max), boxed(response)).await
     }
 
     /// A server with a certificate.
@@ -161,17 +173,10 @@ impl HyperServer {
     where
         F: Future<Output = Response<ChannelBody>> + Send + 'static,
     {
-        Self::with(Some(tls), None, response).await
+        Self::with(Some(tls), None, boxed(response)).await
     }
 
-    async fn with<F>(
-        tls: Option<Tls>,
-        streams_max: Option<u32>,
-        response: impl Fn(Request<Incoming>) -> F + Send + Sync + 'static,
-    ) -> Self
-    where
-        F: Future<Output = Response<ChannelBody>> + Send + 'static,
-    {
+    async fn with(tls: Option<Tls>, streams_max: Option<u32>, response: Handler) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let n_connections = Arc::new(AtomicUsize::new(0));
@@ -179,8 +184,7 @@ impl HyperServer {
         let n_open = Arc::new(AtomicUsize::new(0));
         let last = Arc::new(Mutex::new(None));
         let latest = Arc::clone(&last);
-        let (counting, open, response) =
-            (Arc::clone(&n_connections), Arc::clone(&n_open), Arc::new(response));
+        let (counting, open) = (Arc::clone(&n_connections), Arc::clone(&n_open));
         tokio::spawn(async move {
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
@@ -238,14 +242,12 @@ impl HyperServer {
     }
 }
 
-async fn serve<F>(
+async fn serve(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     streams_max: Option<u32>,
-    response: Arc<impl Fn(Request<Incoming>) -> F + Send + Sync + 'static>,
+    response: Handler,
     mut leaving: watch::Receiver<()>,
-) where
-    F: Future<Output = Response<ChannelBody>> + Send + 'static,
-{
+) {
     let service = service_fn(move |request| {
         let response = response(request);
         async move { Ok::<_, Infallible>(response.await) }

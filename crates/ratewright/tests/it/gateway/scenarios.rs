@@ -44,17 +44,28 @@ fn token(user: &str) -> String {
 
 #[test]
 fn a13_twenty_curls_in_a_row_print_200s_and_then_429s() {
-    let (ratewright, _application, _redis) = start("gateway.yaml", None);
+    let (ratewright, _application, redis) = start("gateway.yaml", None);
     let url = format!("http://{}/api/reports/today", ratewright.gateway);
-    let mut curl = foreign("curl");
-    curl.args(["-s", "-w", "%{http_code} "]);
-    for _ in 0..20 {
-        curl.args(["-o", "/dev/null", &url]);
-    }
-    let printed = String::from_utf8(output(&mut curl).stdout).unwrap();
+    let twenty = || {
+        let mut curl = foreign("curl");
+        curl.args(["-s", "-w", "%{http_code} "]);
+        for _ in 0..20 {
+            curl.args(["-o", "/dev/null", &url]);
+        }
+        String::from_utf8(output(&mut curl).stdout).unwrap()
+    };
+    // Ten come back each second: on a busy machine twenty curls may take so long that none is denied, which proves nothing.
+    let mut printed = String::new();
+    wait_until("twenty curls in half a second", || {
+        printed = twenty();
+        let is_fast_enough = printed.contains("429");
+        if !is_fast_enough {
+            redis.cli(&["FLUSHALL"]);
+        }
+        is_fast_enough
+    });
     let printed: Vec<_> = printed.split_whitespace().collect();
     assert_eq!(printed[..15], ["200"; 15], "{printed:?}");
-    assert!(printed[15..].contains(&"429"), "ten come back each second, not five at once: {printed:?}");
 }
 
 #[test]
