@@ -25,6 +25,34 @@ const titled = (tab, start) => until(`the title is ${start}`, async () => (await
 const noProblems = (tab) => assert.deepEqual(tab.problems, []);
 
 describe("the live page", { concurrency: 3 }, () => {
+  // It takes longest, so it comes first.
+  it("a lost connection is shown and restored", async (t) => {
+    const redis = startRedis(t);
+    const program = await Ratewright.start(t, `store: {redis: {url: '${redis.url}'}}\n${POLICIES}`);
+    const front = await startFront(t, () => new URL(program.admin).port);
+    const tab = await openTab(t, front);
+    await shows(tab, /Store\s*Shared/i);
+    redis.process.kill("SIGKILL");
+    await until("Redis is lost", async () => {
+      await program.decide(CLIENT);
+      return /Redis is unreachable/.test(await text(tab));
+    });
+    // The page sees a restart if the program has been up for longer than it will be when the page connects again.
+    await until("it is up for 6 s", async () => (await program.uptimeSeconds()) >= 6);
+    await program.kill();
+    await shows(tab, /Connection lost/);
+    assert.match(await tab.title(), /Not connected/);
+    assert.match(await text(tab), /203\.0\.113\.7/, "the data stays");
+    redis.run();
+    await program.run();
+    await until("it is connected", async () => !/Connection lost/.test(await text(tab)));
+    await shows(tab, /Store\s*Shared/i);
+    await program.decide({ ...CLIENT, ip: "203.0.113.99" });
+    await shows(tab, /203\.0\.113\.99/);
+    await shows(tab, /Ratewright restarted at/);
+    noProblems(tab);
+  });
+
   it("without a configuration, one request moves the page", async (t) => {
     const program = await Ratewright.start(t, "");
     const tab = await openTab(t, program.admin);
@@ -280,33 +308,6 @@ describe("the live page", { concurrency: 3 }, () => {
     await shows(tab, /Memory/);
     await tab.getByRole("button", { name: "Log out" }).click();
     await tab.getByLabel("Token").waitFor();
-    noProblems(tab);
-  });
-
-  it("a lost connection is shown and restored", async (t) => {
-    const redis = startRedis(t);
-    const program = await Ratewright.start(t, `store: {redis: {url: '${redis.url}'}}\n${POLICIES}`);
-    const front = await startFront(t, () => new URL(program.admin).port);
-    const tab = await openTab(t, front);
-    await shows(tab, /Store\s*Shared/i);
-    redis.process.kill("SIGKILL");
-    await until("Redis is lost", async () => {
-      await program.decide(CLIENT);
-      return /Redis is unreachable/.test(await text(tab));
-    });
-    // The page sees a restart if the program has been up for longer than it will be when the page connects again.
-    await until("it is up for 6 s", async () => (await program.uptimeSeconds()) >= 6);
-    await program.kill();
-    await shows(tab, /Connection lost/);
-    assert.match(await tab.title(), /Not connected/);
-    assert.match(await text(tab), /203\.0\.113\.7/, "the data stays");
-    redis.run();
-    await program.run();
-    await until("it is connected", async () => !/Connection lost/.test(await text(tab)));
-    await shows(tab, /Store\s*Shared/i);
-    await program.decide({ ...CLIENT, ip: "203.0.113.99" });
-    await shows(tab, /203\.0\.113\.99/);
-    await shows(tab, /Ratewright restarted at/);
     noProblems(tab);
   });
 

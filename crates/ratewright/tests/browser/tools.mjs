@@ -1,6 +1,7 @@
 // What the tests of the live page and its screenshots need: the program, Redis, requests, and a browser.
 //
 // RATEWRIGHT is the program, CHROMIUM the browser (default: /usr/bin/chromium).
+import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { mkdtempSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
@@ -89,6 +90,7 @@ const get = (url, options) => fetch(url, { ...options, signal: AbortSignal.timeo
 // The program with a policy file, on free ports. It gets others when it starts again.
 export class Ratewright {
   static async start(test, config, { admin = "127.0.0.1" } = {}) {
+    assert.ok(RATEWRIGHT, "RATEWRIGHT is not set; set it to the path of the program");
     const file = join(temporary(test), "ratewright.yaml");
     const listeners = { gateway: "127.0.0.1:0", api: "127.0.0.1:0", grpc: "127.0.0.1:0", admin: `${admin}:0` };
     const listen = `listen: ${JSON.stringify(listeners)}\nstop_delay: 0s\n`;
