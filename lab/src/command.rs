@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use crate::{PATIENCE, join, wait_until};
 
 /// Variables that change what a program or a client does: a password, a proxy, a socket of systemd.
-const SETTINGS: [&str; 18] = [
+const SETTINGS: [&str; 19] = [
     "LISTEN_FDS",
     "LISTEN_PID",
     "LISTEN_FDNAMES",
@@ -31,6 +31,7 @@ const SETTINGS: [&str; 18] = [
     "all_proxy",
     "no_proxy",
     "NODE_OPTIONS",
+    "NODE_USE_ENV_PROXY",
     "PYTHONPATH",
 ];
 
