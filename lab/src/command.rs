@@ -1,7 +1,8 @@
 //! Commands that end, and that see nothing of the shell's settings.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::{Arc, Mutex};
@@ -40,14 +41,10 @@ const PREFIXES: [&str; 2] = ["RATEWRIGHT_", "OTEL_"];
 
 /// Removes the variables of the shell that change what programs do. Call it before variables are set for the command.
 pub fn without_settings(command: &mut Command) -> &mut Command {
-    for (name, _) in std::env::vars_os() {
-        let is_setting =
-            |name: &str| SETTINGS.contains(&name) || PREFIXES.iter().any(|p| name.starts_with(p));
-        if name.to_str().is_some_and(is_setting) {
-            command.env_remove(name);
-        }
-    }
-    command
+    let has_prefix = |name: &OsString| PREFIXES.iter().any(|p| name.as_bytes().starts_with(p.as_bytes()));
+    let names = SETTINGS.iter().map(OsString::from);
+    let more = std::env::vars_os().map(|(name, _)| name).filter(has_prefix);
+    names.chain(more).fold(command, |command, name| command.env_remove(name))
 }
 
 /// A program of others: without the settings of the shell, and with the real clock, whichever one the tests have.

@@ -21,7 +21,7 @@ impl<R: Read + AsFd> Printed<R> {
     /// Reads from this pipe.
     ///
     /// # Panics
-    /// If it is no pipe.
+    /// If it cannot be read without blocking, as a pipe can.
     pub fn by(pipe: R) -> Self {
         ioctl_fionbio(&pipe, true).expect("a pipe");
         Self { pipe, deadline: Instant::now() + PATIENCE }

@@ -162,7 +162,7 @@ fn programs_see_no_settings_of_the_shell() {
     command.envs([
         ("HTTP_PROXY", "on-purpose"),
         ("REDISCLI_AUTH", "on-purpose"),
-        ("RATEWRIGHT_PROFILE", "on-purpose"),
+        ("http_proxy", "on-purpose"),
     ]);
     let text = String::from_utf8(output(without_settings(&mut command)).stdout).unwrap();
     assert!(text.contains("PATH=") && !text.contains("on-purpose"), "{text}");
@@ -189,7 +189,7 @@ fn programs_of_others_have_the_real_clock_and_no_settings() {
     let command = foreign("sh");
     let removed: BTreeSet<_> =
         command.get_envs().filter(|(_, value)| value.is_none()).map(|(name, _)| name).collect();
-    for name in ["LD_PRELOAD", "HTTP_PROXY", "RATEWRIGHT_PROFILE", "REDISCLI_AUTH"] {
+    for name in ["LD_PRELOAD", "HTTP_PROXY", "NODE_OPTIONS", "REDISCLI_AUTH"] {
         assert!(removed.contains(std::ffi::OsStr::new(name)), "{name}: {removed:?}");
     }
 }

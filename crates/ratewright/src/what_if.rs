@@ -104,14 +104,17 @@ pub(crate) fn simulate(
     settings.conceal = ratewright_store::redis::digest_of;
     let logs = vec![Log::once(name, format, Cursor::new(log))];
     let report = ratewright_sim::simulate(edited, Some(in_force), logs, &settings, &mut |_| {});
-    let mut report = report.map_err(|error| {
-        let is_too_large = matches!(error, SimulateError::Cancelled | SimulateError::TooManyClients { .. });
-        let advice = if is_too_large { "; use the command ratewright simulate" } else { "" };
-        SimulationError::Log(format!("{error}{advice}"))
-    })?;
+    let mut report = report.map_err(refusal)?;
     report.notes.append(&mut notes);
     let report = serde_json::to_value(&report).unwrap_or_default(); // all map keys are strings
     Ok(json!({ "report": report, "warnings": warnings }))
+}
+
+/// A page has less time and memory than a command.
+fn refusal(error: SimulateError) -> SimulationError {
+    let is_too_large = matches!(error, SimulateError::Cancelled | SimulateError::TooManyClients { .. });
+    let advice = if is_too_large { "; use the command ratewright simulate" } else { "" };
+    SimulationError::Log(format!("{error}{advice}"))
 }
 
 fn invalid(errors: Vec<ConfigError>) -> SimulationError {
@@ -204,5 +207,14 @@ mod tests {
         };
         let shown = policy_file(config.fingerprint.files());
         assert_eq!((shown.text.as_deref(), shown.reason), (Some("policies: []\n"), None));
+    }
+
+    #[test]
+    fn who_has_too_many_clients_is_sent_to_the_command() {
+        let refusal = refusal(SimulateError::TooManyClients { n_max: CLIENTS_MAX });
+        let SimulationError::Log(text) = refusal else { panic!("{refusal:?}") };
+        assert!(
+            text.starts_with("too many clients: more than 2000000") && text.ends_with("ratewright simulate")
+        );
     }
 }

@@ -237,3 +237,19 @@ fn each_log_must_show_an_attribute() {
     assert!(is_simulated(vec![json("user")]));
     assert!(!is_simulated(vec![json("usr")]));
 }
+
+/// Each takes memory.
+#[test]
+fn a_simulation_ends_with_too_many_clients() {
+    let file = || policies("policies: [{name: a, by: ip, quota: {rate: 1/h, burst: 1}}]");
+    let lines: String =
+        (0..500).map(|n| json_line(n, &format!("10.0.{}.{}", n / 250, n % 250), "GET", "/", 200)).collect();
+    let mut settings = SimulationSettings::default();
+    settings.n_clients_max = 100;
+    let logs = vec![log("many", json_format(), lines.clone())];
+    let error = ratewright_sim::simulate(file(), None, logs, &settings, &mut |_| {}).unwrap_err();
+    assert_eq!(error.to_string(), "too many clients: more than 100, counted once for each policy");
+    settings.n_clients_max = 500;
+    let logs = vec![log("as many as may be", json_format(), lines)];
+    ratewright_sim::simulate(file(), None, logs, &settings, &mut |_| {}).unwrap();
+}

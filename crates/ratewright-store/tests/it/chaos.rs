@@ -27,8 +27,10 @@ type Instance = Failover<RedisStore, Arc<SystemClock>>;
 /// How long a decision may wait for Redis.
 const DEADLINE: Duration = Duration::from_millis(5);
 
-/// Every fault: its name in the table, and how it is played.
-const FAULTS: [(&str, fn(&'static str)); 15] = [
+/// A fault: its name in the table, and how it is played.
+type Played = (&'static str, fn(&'static str));
+
+const FAULTS: [Played; 15] = [
     ("kill -9, restarted empty", killed_and_restarted_empty),
     ("SIGSTOP", stopped),
     ("SCRIPT FLUSH", script_flushed),

@@ -27,9 +27,21 @@ use crate::packages::{files_in, root, text_of, tracked};
 
 /// Blocks with a test of their own: the page, how the block begins after its backticks, and the test.
 const SPECIAL: [(&str, &str, &str); 23] = [
-    ("clients/typescript/README.md", "js", "the code on the pages passes the type checker"),
-    ("clients/typescript/README.md", "ts", "the code on the pages passes the type checker"),
-    ("docs/guides/clients.md", "ts", "the code on the pages passes the type checker"),
+    (
+        "clients/typescript/README.md",
+        "js",
+        "the code on the pages passes the type checker, and code with a mistake does not",
+    ),
+    (
+        "clients/typescript/README.md",
+        "ts",
+        "the code on the pages passes the type checker, and code with a mistake does not",
+    ),
+    (
+        "docs/guides/clients.md",
+        "ts",
+        "the code on the pages passes the type checker, and code with a mistake does not",
+    ),
     ("docs/guides/clients.md", "bash retry.sh", "e5_the_loop_for_curl_follows_the_rules"),
     ("docs/guides/clients.md", "python retry.py", "e5_the_loop_in_python_follows_the_rules"),
     ("docs/guides/clients.md", "java Retry.java", "e5_the_loop_in_java_follows_the_rules"),

@@ -292,8 +292,12 @@ fn a_simulation_ends_with_its_caller_and_with_the_program() {
     assert!(ratewright.wait().success());
 }
 
+/// The whole way. Its parts are tested in the crate ratewright-sim, and beside the code of the page.
 #[test]
 fn a_simulation_with_too_many_clients_is_refused() {
+    if !is_full_run() {
+        return skip_here("two million clients take 14 s; `make test-all` has them");
+    }
     let ratewright = Ratewright::start(POLICIES);
     let policy = |n: usize| format!("  - {{name: p{n}, by: ip, quota: {{rate: 1/h}}}}\n");
     let policies: String = std::iter::once("policies:\n".to_owned()).chain((0..300).map(policy)).collect();
