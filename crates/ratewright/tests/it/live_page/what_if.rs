@@ -4,7 +4,7 @@ use std::io::{Read as _, Write as _};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use ratewright_lab::{Stream, wait_until};
+use ratewright_lab::{Stream, is_full_run, skip_here, wait_until};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
