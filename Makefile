@@ -136,7 +136,7 @@ mutants: ## how many changed lines the tests notice (needs cargo-mutants)
 DEB_TOOLS = dpkg-shlibdeps:dpkg-dev strip:binutils systemd-analyze:systemd deb-systemd-helper:init-system-helpers
 
 deps: ## what the tests need
-	@./.ci/install $(DEB_TOOLS) redis-server:redis-server nginx:nginx faketime:faketime prometheus:prometheus curl:curl jq:jq \
+	@./.ci/install $(DEB_TOOLS) redis-server:redis-server nginx:nginx faketime:faketime prometheus:prometheus curl:curl jq:jq pgrep:procps \
 		wrk:wrk h2load:nghttp2-client chromium:chromium haproxy:haproxy man:man-db zsh:zsh fish:fish \
 		kubectl:kubernetes-client caddy:caddy
 	@./.ci/node

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use ratewright_lab::{
-    PATIENCE, foreign, free_port, output, output_within, skip, skip_here, without_settings,
+    PATIENCE, foreign, free_port, is_full_run, output, output_within, skip, skip_here, without_settings,
 };
 
 const BINARY: &str = env!("CARGO_BIN_EXE_ratewright");
@@ -117,13 +117,12 @@ pub(crate) fn program(name: &str) -> PathBuf {
     if tool.exists() { tool } else { name.into() }
 }
 
-/// True in `make test-all`, which sets `LANGUAGES` and installs Java, Kotlin and Go; otherwise their tests are skipped.
+/// True in `make test-all`, which installs Java, Kotlin and Go; otherwise their tests are skipped.
 pub(crate) fn has_languages() -> bool {
-    let is_chosen = std::env::var_os("LANGUAGES").is_some();
-    if !is_chosen {
+    if !is_full_run() {
         skip_here("Java, Kotlin and Go run in make test-all");
     }
-    is_chosen
+    is_full_run()
 }
 
 /// Compiles a program in Go, by the folder that it is in. The first build of a machine takes long.
