@@ -238,7 +238,8 @@ fn a_client_certificate_authenticates_a_proxy() {
     std::fs::write(&file, config).unwrap();
     let ratewright = Ratewright::serve(&["-c".as_ref(), file.as_path()]);
     let mut curl = foreign("curl");
-    curl.args(["-s", "-o", "/dev/null", "-w", "%{http_code}", "--cacert"]).arg(folder.path().join("ca.pem"));
+    curl.args(["-q", "-s", "-o", "/dev/null", "-w", "%{http_code}", "--cacert"])
+        .arg(folder.path().join("ca.pem"));
     curl.arg("--cert")
         .arg(folder.path().join("client.pem"))
         .arg("--key")

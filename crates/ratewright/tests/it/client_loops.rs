@@ -129,6 +129,7 @@ fn run(folder: &Path, command: &[&str], script: &'static [Scripted]) -> Outcome 
     let started_at = now();
     let mut program = foreign(command[0]);
     program.args(&command[1..]).arg(format!("http://{}/", server.address));
+    program.env("HOME", folder).env_remove("XDG_CONFIG_HOME"); // without the user's .curlrc
     let output = output(program.current_dir(folder).env("TZ", "UTC"));
     let [stdout, stderr] = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
     Outcome { is_success: output.status.success(), stdout, stderr, exchanges: server.end(), started_at }

@@ -136,6 +136,9 @@ fn special(page: &str, block: &Block<'_>) -> Option<&'static (&'static str, &'st
     SPECIAL.iter().find(|(special, start, _)| *special == page && begins.starts_with(start))
 }
 
+/// In place of the system's log and folders, which nginx would open or make: not everybody may.
+const OWN_FILES: &str = "access_log off; client_body_temp_path body; proxy_temp_path proxy; fastcgi_temp_path f; uwsgi_temp_path u; scgi_temp_path s;";
+
 /// What nginx says against lines for a location, a server, or all of `http`. It also opens the ports, so it gets another one.
 fn objection_of_nginx(text: &str, folder: &Path) -> Option<String> {
     let (file, mut objection) = (folder.join("nginx.conf"), String::new());
@@ -150,8 +153,11 @@ fn objection_of_nginx(text: &str, folder: &Path) -> Option<String> {
         text,
     ];
     for text in wrapped {
+        let text = text.replacen("http {", &format!("http {{ {OWN_FILES}"), 1);
         std::fs::write(&file, format!("pid nginx.pid;\nerror_log stderr;\nevents {{}}\n{text}\n")).unwrap();
-        let nginx = output(Command::new("nginx").arg("-t").arg("-p").arg(folder).arg("-c").arg(&file));
+        let mut nginx = Command::new("nginx");
+        nginx.args(["-t", "-e", "stderr", "-p"]).arg(folder).arg("-c").arg(&file);
+        let nginx = output(&mut nginx);
         if nginx.status.success() {
             return None;
         }

@@ -86,6 +86,7 @@ fn run(command: &str, stage: &Stage<'_>) -> String {
     let path = std::env::var("PATH").unwrap_or_default();
     let mut shell = Command::new("sh");
     without_settings(shell.args(["-c", &command]).current_dir(stage.folder));
+    shell.env("HOME", stage.folder).env_remove("XDG_CONFIG_HOME"); // without the user's .curlrc
     shell.env("PATH", format!("{}:{path}", program.parent().unwrap().display()));
     let output = output(shell.env("RATEWRIGHT_ADMIN", format!("http://{}", stage.ratewright.admin)));
     let has_found = command.contains(" diff ") && output.status.code() == Some(1);

@@ -48,7 +48,7 @@ fn a13_twenty_curls_in_a_row_print_200s_and_then_429s() {
     let url = format!("http://{}/api/reports/today", ratewright.gateway);
     let twenty = || {
         let mut curl = foreign("curl");
-        curl.args(["-s", "-w", "%{http_code} "]);
+        curl.args(["-q", "-s", "-w", "%{http_code} "]);
         for _ in 0..20 {
             curl.args(["-o", "/dev/null", &url]);
         }

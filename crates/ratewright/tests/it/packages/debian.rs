@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use std::sync::LazyLock;
 
 use expect_test::expect;
-use ratewright_lab::wait_until;
+use ratewright_lab::{foreign, output, wait, wait_until, without_settings};
 use tempfile::TempDir;
 
 use super::{BINARY, has, is_root, on_other_ports, output_of, root, run, text_of};
@@ -204,13 +204,15 @@ fn runs(folder: &Path) {
     run(Command::new(&program).arg("check").arg(&configuration));
     let admin = on_other_ports(&configuration.join("ratewright.yaml"));
     let mut serve = Command::new(&program);
+    without_settings(&mut serve);
     serve.args(["serve", "-c"]).arg(&configuration).stdout(Stdio::null()).stderr(Stdio::null());
     serve.env("RUNTIME_DIRECTORY", folder.join("run")); // as the unit has it
     std::fs::create_dir(folder.join("run")).unwrap();
     let mut running = Guarded(serve.spawn().unwrap());
     wait_until("the installed program is ready", || {
         assert!(running.0.try_wait().unwrap().is_none(), "it ended");
-        Command::new(&program).args(["health", "--admin", &admin]).output().unwrap().status.success()
+        let mut health = Command::new(&program);
+        output(without_settings(&mut health).args(["health", "--admin", &admin])).status.success()
     });
     let control = folder.join("run/control.sock");
     wait_until("it has a control socket", || control.exists());
@@ -220,15 +222,18 @@ fn runs(folder: &Path) {
     run(Command::new("kill").arg(pid));
     let process = Path::new("/proc").join(pid);
     wait_until("the new one ends", || !process.exists());
-    assert!(running.0.wait().unwrap().success());
+    assert!(wait(&mut running.0).success());
 }
 
-/// The units, in a folder of their own, with the program's path as it is here.
+/// The units, in a folder of their own, with a path of the program: a link, because a checkout's path may have spaces.
 fn units() -> TempDir {
     let folder = TempDir::new().unwrap();
+    let program = folder.path().join("ratewright");
+    std::os::unix::fs::symlink(BINARY, &program).unwrap();
+    let program = program.to_str().unwrap();
     for name in ["ratewright.service", "ratewright.socket"] {
         let text = std::fs::read_to_string(root().join("deploy/systemd").join(name)).unwrap();
-        std::fs::write(folder.path().join(name), text.replace("/usr/bin/ratewright", BINARY)).unwrap();
+        std::fs::write(folder.path().join(name), text.replace("/usr/bin/ratewright", program)).unwrap();
     }
     run(Command::new(BINARY).args(["man", "--folder"]).arg(folder.path().join("man/man1")));
     folder
@@ -241,9 +246,9 @@ fn systemd_analyze_accepts_the_units() {
     }
     let folder = units();
     for name in ["ratewright.service", "ratewright.socket"] {
-        let mut verify = Command::new("systemd-analyze");
+        let mut verify = foreign("systemd-analyze");
         verify.args(["verify", "--recursive-errors=yes"]).arg(folder.path().join(name));
-        let output = verify.env("MANPATH", folder.path().join("man")).output().unwrap();
+        let output = output(verify.env("MANPATH", folder.path().join("man")));
         assert!(output.status.success() && output_of(&output).is_empty(), "{name}: {}", output_of(&output));
     }
 }
@@ -254,11 +259,11 @@ fn the_service_is_exposed_by_2_0_at_most() {
         return;
     }
     let folder = units();
-    let mut security = Command::new("systemd-analyze");
+    let mut security = foreign("systemd-analyze");
     security
         .args(["security", "--offline=true", "--threshold=20"])
         .arg(folder.path().join("ratewright.service"));
-    let output = security.output().unwrap();
+    let output = output(&mut security);
     let exposure = output_of(&output);
     assert!(output.status.success(), "{exposure}");
     assert!(exposure.contains("Overall exposure level for ratewright.service: 1."), "{exposure}");
