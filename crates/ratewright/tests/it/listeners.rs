@@ -4,7 +4,7 @@ use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 
-use ratewright_lab::{Stream, accept, wait_until, write_certificates};
+use ratewright_lab::{Stream, accept, free_port, wait_until, write_certificates};
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
@@ -46,11 +46,13 @@ impl Program {
         write_certificates(folder.path());
         let path = |name: &str| folder.path().join(name).display().to_string();
         let tls = format!("{{cert: {}, key: {}}}", path("server.pem"), path("server.key"));
-        let listener = |open: &str| format!("{{address: '127.0.0.1:0'{}{open}}}", options.listener);
-        let (plain, open) = (listener(""), listener(", open: true"));
+        // Nothing else takes these ports once the program has left them, as it could with ephemeral ones.
+        let listener =
+            |open: &str| format!("{{address: '127.0.0.1:{}'{}{open}}}", free_port(), options.listener);
+        let [gateway, api, grpc] = ["", "", ", open: true"].map(listener);
         let limit = "{key: k, rate_limit: {unit: second, requests_per_unit: 1000000}}";
         std::fs::write(path("rules.yaml"), format!("domain: d\ndescriptors: [{limit}]\n")).unwrap();
-        let mut settings = vec![("gateway", &*plain), ("api", &plain), ("grpc", &open)];
+        let mut settings = vec![("gateway", &*gateway), ("api", &api), ("grpc", &grpc)];
         settings.extend(options.has_tls.then_some(("tls", &*tls)));
         let text = format!(
             "{}\

@@ -59,7 +59,8 @@ fn c8_the_three_queries_work_as_written() {
     let ratewright = Ratewright::start(SLOW);
     let prometheus = Prometheus::scraping(&ratewright.admin, "/actuator/prometheus");
     wait_until("it has scraped twice", || !prometheus.query(denied).is_empty());
-    assert_eq!(prometheus.target(), (true, String::new()));
+    // On a busy machine one scrape may be late.
+    wait_until("a scrape without an error", || prometheus.target() == (true, String::new()));
     for _ in 0..12 {
         ratewright.get("check?algorithm=TOKEN_BUCKET&key=a");
     }

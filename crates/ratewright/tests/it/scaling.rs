@@ -71,7 +71,7 @@ impl Balancer {
     /// With checks, servers get connections as long as their `/ready` says so.
     fn start(checks: &str) -> Self {
         let backend = format!(
-            "    mode tcp\n{checks}    server-template s 1-{INSTANCES_MAX} 127.0.0.1:9 disabled check inter 100ms fall 1 rise 1\n"
+            "    mode tcp\n    timeout check 10s\n{checks}    server-template s 1-{INSTANCES_MAX} 127.0.0.1:9 disabled check inter 100ms fall 1 rise 1\n"
         );
         Self(Haproxy::start(1, "    mode tcp", &backend))
     }

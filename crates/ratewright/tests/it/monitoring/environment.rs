@@ -104,7 +104,7 @@ fn config(redis: &Redis, orders: &Nginx, site: &Nginx, folder: &TempDir) -> Stri
         "listen:\n  gateway: 127.0.0.1:0\n  api: 127.0.0.1:0\n  admin: 127.0.0.1:0\n  grpc:\n    address: 127.0.0.1:0\n    open: true\n    \
          tls: {{cert: {folder}/cert.pem, key: {folder}/cert.key}}\n    proxy_protocol: {{from: [127.0.0.1/32]}}\n\
          stop_delay: 0s\n\
-         store:\n  redis: {{url: '{redis}', deadline: 1s}}\n  local: {{share: auto, max_keys: 100}}\n\
+         store:\n  redis: {{url: '{redis}', deadline: 10s}}\n  local: {{share: auto, max_keys: 100}}\n\
          envoy: {{files: ['{folder}/envoy.yaml']}}\n\
          metrics: {{labels: {{application: shop}}}}\n\
          policies:\n\
