@@ -153,10 +153,15 @@ mod tests {
         std::fs::create_dir(folder.path().join("dev")).unwrap();
         std::fs::write(folder.path().join("dev/z.yaml"), "").unwrap();
         let path = Some(folder.path().to_owned());
+        // A read of the pipe would never end.
+        let read = |source: Source| {
+            let reading = std::thread::spawn(move || source.read().unwrap());
+            names(ratewright_lab::join(reading, "the folder is read"))
+        };
         let source = Source { path: path.clone(), profile: None };
-        assert_eq!(names(source.read().unwrap()), ["a.yml", "b.yaml"]);
+        assert_eq!(read(source), ["a.yml", "b.yaml"]);
         let source = Source { path, profile: Some("dev".to_owned()) };
-        assert_eq!(names(source.read().unwrap()), ["a.yml", "b.yaml", "z.yaml"]);
+        assert_eq!(read(source.clone()), ["a.yml", "b.yaml", "z.yaml"]);
         assert_eq!(source.folders().len(), 2);
     }
 

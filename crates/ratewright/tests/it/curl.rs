@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::time::Duration;
 
-use ratewright_lab::without_settings;
+use ratewright_lab::{is_full_run, without_settings};
 
 use crate::process::output_for;
 
@@ -48,7 +48,8 @@ pub(crate) fn curl(version: &str, address: &str, requests: &[Request<'_>]) -> Ve
     let mut curl = Command::new("curl");
     // -q: without the user's .curlrc.
     without_settings(&mut curl).args(["-q", "-s", "-K", "-"]);
-    let printed = output_for(&mut curl, config, Duration::from_secs(300)).stdout;
+    let limit = Duration::from_secs(if is_full_run() { 300 } else { 100 });
+    let printed = output_for(&mut curl, config, limit).stdout;
     let printed = String::from_utf8_lossy(&printed);
     let responses: Vec<Response> = printed
         .split_terminator(END)

@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStderr, Command, ExitStatus, Output, Stdio};
+use std::process::{Child, ChildStderr, ChildStdout, Command, ExitStatus, Output, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -367,7 +367,12 @@ impl Ratewright {
 
     /// What it writes to standard output: the access log.
     pub(crate) fn stdout(&mut self) -> impl BufRead + use<> {
-        BufReader::new(Printed::by(self.child.0.stdout.take().unwrap()))
+        BufReader::new(Printed::by(self.stdout_pipe()))
+    }
+
+    /// The same without a deadline, for a thread that the test waits for.
+    pub(crate) fn stdout_pipe(&mut self) -> ChildStdout {
+        self.child.0.stdout.take().unwrap()
     }
 
     /// What it has logged so far.

@@ -3,6 +3,7 @@
 use std::process::Command;
 
 use expect_test::expect;
+use ratewright_lab::output;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -28,7 +29,7 @@ fn checked(documents: &[Value]) -> String {
     for variable in container(documents)["env"].as_array().unwrap() {
         command.env(variable["name"].as_str().unwrap(), variable["value"].as_str().unwrap_or(SECRET));
     }
-    let printed = output_of(&command.output().unwrap());
+    let printed = output_of(&output(&mut command));
     printed.replace(folder.path().to_str().unwrap(), "FOLDER")
 }
 

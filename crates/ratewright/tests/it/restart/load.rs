@@ -3,7 +3,7 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -39,11 +39,11 @@ asyncio.run(main())
 impl Behind {
     pub(super) fn start() -> Self {
         let mut echo = Command::new(python());
-        let mut echo: Child = echo.args(["-c", ECHO]).stdout(Stdio::piped()).spawn().unwrap();
+        let mut echo = Guarded(echo.args(["-c", ECHO]).stdout(Stdio::piped()).spawn().unwrap());
         let mut port = String::new();
-        BufReader::new(Printed::by(echo.stdout.take().unwrap())).read_line(&mut port).unwrap();
+        BufReader::new(Printed::by(echo.0.stdout.take().unwrap())).read_line(&mut port).unwrap();
         let application = Nginx::start(1, "", "location / { return 200 'app'; }\n");
-        Self { application, _echo: Guarded(echo), echo_port: port.trim().parse().unwrap() }
+        Self { application, _echo: echo, echo_port: port.trim().parse().unwrap() }
     }
 
     /// A policy file without its listeners. The rules for Envoy go into a folder.

@@ -16,7 +16,7 @@ use crate::process::{Guarded, listen, on_free_ports, program};
 
 /// Listens on some sockets, prints their addresses, and starts and stops the program on command.
 const MANAGER: &str = r#"
-import os, signal, socket, sys
+import ctypes, os, signal, socket, sys
 
 sockets = []
 for _ in range(int(sys.argv[1])):
@@ -31,6 +31,7 @@ for line in sys.stdin:
     if line.startswith("start "):
         pid = os.fork()
         if pid == 0:
+            ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: it ends with this process
             fds = [os.dup(s.fileno()) for s in sockets]  # all above those that they are put on
             for n, fd in enumerate(fds):
                 os.dup2(fd, 3 + n)
@@ -136,6 +137,17 @@ fn a_systemd_socket_without_a_listener_is_an_error() {
     assert_eq!(manager.stop(), "0");
 }
 
+/// A process that another one has started, by its id. It ends with the test, even if the test fails.
+struct Successor(String);
+
+impl Drop for Successor {
+    fn drop(&mut self) {
+        if !self.0.is_empty() {
+            let _ = Command::new("kill").args(["-KILL", &self.0]).stderr(Stdio::null()).status();
+        }
+    }
+}
+
 /// The notification socket.
 fn notified(folder: &TempDir) -> (UnixDatagram, std::path::PathBuf) {
     let path = folder.path().join("notify.sock");
@@ -158,7 +170,9 @@ fn systemd_is_notified_of_start_reload_upgrade_and_stop() {
     let listen = listen(&[("control", &format!("'{}'", control.display()))]);
     std::fs::write(&file, format!("{listen}stop_delay: 0s\npolicies: []\n")).unwrap();
     let mut command = program();
-    command.env("NOTIFY_SOCKET", &path).arg("serve").arg(&file).stderr(Stdio::null());
+    command.env("NOTIFY_SOCKET", &path).arg("serve").arg(&file);
+    // The runner would wait for a process that is left behind with the test's own output.
+    command.stdout(Stdio::null()).stderr(Stdio::null());
     let first = Guarded(command.spawn().unwrap());
     let signal = |pid: &str, signal: &str| {
         assert!(Command::new("kill").args(["-s", signal, pid]).status().unwrap().success());
@@ -170,14 +184,14 @@ fn systemd_is_notified_of_start_reload_upgrade_and_stop() {
     assert_eq!(heard(&socket), "READY=1\n");
     let upgrade = output(program().args(["upgrade", "--control"]).arg(&control));
     assert!(upgrade.status.success(), "{upgrade:?}");
-    let mut main = String::new();
+    let mut main = Successor(String::new());
     wait_until("the service has another main process", || {
         let said = heard(&socket);
-        main = said.lines().find_map(|line| line.strip_prefix("MAINPID=")).unwrap_or_default().to_owned();
-        !main.is_empty()
+        main.0 = said.lines().find_map(|line| line.strip_prefix("MAINPID=")).unwrap_or_default().to_owned();
+        !main.0.is_empty()
     });
-    assert_ne!(main, first.0.id().to_string());
-    signal(&main, "TERM");
+    assert_ne!(main.0, first.0.id().to_string());
+    signal(&main.0, "TERM");
     wait_until("it says that it stops", || heard(&socket) == "STOPPING=1\n");
 }
 

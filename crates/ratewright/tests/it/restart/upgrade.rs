@@ -8,7 +8,7 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use ratewright_lab::{PATIENCE, Stream, accept, free_port, output, skip_here, wait_until, without_settings};
+use ratewright_lab::{Stream, accept, free_port, join, output, skip_here, wait_until, without_settings};
 use tempfile::TempDir;
 
 use super::load::{Behind, Load};
@@ -172,12 +172,14 @@ fn a_new_process_that_does_not_become_ready_changes_nothing() {
     let program = Replaceable::start(|_| "stop_delay: 0s\npolicies: []\n".to_owned());
     let ask = |path: &str| {
         let mut stream = std::os::unix::net::UnixStream::connect(program.control()).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        stream.set_write_timeout(Some(PATIENCE)).unwrap();
-        let _ = writeln!(stream, "{path}"); // the process may have closed the connection
-        let mut said = String::new();
-        let _ = BufReader::new(stream).read_line(&mut said);
-        said
+        let path = path.to_owned();
+        let asking = std::thread::spawn(move || {
+            let _ = writeln!(stream, "{path}"); // the process may have closed the connection
+            let mut said = String::new();
+            let _ = BufReader::new(stream).read_line(&mut said);
+            said
+        });
+        join(asking, "it is answered")
     };
     assert!(ask("upgrade /nowhere/ratewright").starts_with("failed cannot start /nowhere/ratewright"));
     assert!(ask("upgrade /bin/false").starts_with("failed the new process ended before it was ready"));
