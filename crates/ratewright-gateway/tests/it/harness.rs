@@ -19,7 +19,7 @@ use ratewright_gateway::{
 };
 use ratewright_http::HttpSettings;
 use ratewright_http::path::Case;
-use ratewright_lab::{PATIENCE, within};
+use ratewright_lab::{PATIENCE, free_port, within};
 use ratewright_listen::{ConnectionSetup, ShutdownPhase, ShutdownTrigger};
 use ratewright_store::{MemoryStore, SystemClock};
 use ratewright_tower::{PermitLimiter, Permits};
@@ -131,7 +131,8 @@ impl TestGateway {
             metrics: Arc::clone(&metrics),
             access_log: setup.access_log.unwrap_or_else(|| Arc::new(NoAccessLog)),
         };
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        // Not an ephemeral port: after a stop, another test's `bind` could take that.
+        let listener = TcpListener::bind(("127.0.0.1", free_port())).await.unwrap();
         let address = listener.local_addr().unwrap();
         let options = GatewayOptions {
             n_workers: NonZeroUsize::new(2).unwrap(),

@@ -24,6 +24,9 @@ use crate::upgrade::{HANDSHAKE, doubling};
 /// Short, because tests wait for several windows.
 const RATE: BodyRate = BodyRate { n_bytes: 2_000, window: Duration::from_millis(200) };
 
+/// For clients that must not be cut off, even if they get no processor for a second.
+const GENEROUS: BodyRate = BodyRate { n_bytes: 2_000, window: Duration::from_secs(2) };
+
 /// The pause between two bytes of a client that trickles.
 const PAUSE: Duration = Duration::from_millis(5);
 
@@ -71,6 +74,12 @@ impl Slow {
         [Self::new(Protocol::Http1, Some(RATE)).await, Self::new(Protocol::Http2, Some(RATE)).await]
     }
 
+    /// The same at the generous rate, and both at once, because its window is long.
+    async fn generous(test: impl AsyncFn(Self)) {
+        let test = async |protocol| test(Self::new(protocol, Some(GENEROUS)).await).await;
+        tokio::join!(test(Protocol::Http1), test(Protocol::Http2));
+    }
+
     /// Sends a head, and then a byte now and then until a response arrives.
     async fn trickle(&self, framing: &str, byte: &str) -> RawResponse {
         let mut client = self.gateway.connect().await;
@@ -91,10 +100,10 @@ impl Slow {
     }
 }
 
-/// Waits until two clients of another gateway have been cut off, one after the other.
-async fn windows_pass() {
-    let slow = Slow::new(Protocol::Http1, Some(RATE)).await;
-    for _ in 0..2 {
+/// Waits until two clients of other gateways have been cut off, one after the other: the first at this rate.
+async fn windows_pass(rate: BodyRate) {
+    for rate in [rate, RATE] {
+        let slow = Slow::new(Protocol::Http1, Some(rate)).await;
         assert_eq!(slow.trickle("Content-Length: 1000000", "x").await.status, 408);
     }
 }
@@ -150,7 +159,7 @@ async fn a_request_without_a_body_may_wait() {
         client.send("GET /late HTTP/1.1\r\nHost: a\r\n\r\n").await;
         let (sender, asking) = post(&slow.connect_2().await, "/late");
         drop(sender);
-        windows_pass().await;
+        windows_pass(RATE).await;
         slow.release.send_replace(true);
         assert_eq!(client.response().await.unwrap().status, 200);
         assert_eq!(within("a response", asking).await.unwrap().0, 200);
@@ -160,7 +169,7 @@ async fn a_request_without_a_body_may_wait() {
 /// A stream of gRPC, for example.
 #[tokio::test]
 async fn after_the_response_starts_the_body_has_no_minimum_rate() {
-    for slow in Slow::both().await {
+    Slow::generous(async |slow| {
         let (sender, upload) = pieces();
         let request = Request::post("http://a/echo").body(upload).unwrap();
         let mut over_2 = send(&slow.connect_2().await, request).await.into_body();
@@ -171,14 +180,15 @@ async fn after_the_response_starts_the_body_has_no_minimum_rate() {
         assert_eq!(piece(&mut over_2).await, "a");
         over_1.send("a").await;
         over_1.read_until(b"a\r\n").await.unwrap();
-        windows_pass().await;
+        windows_pass(GENEROUS).await;
         sender.send("b");
         assert_eq!(piece(&mut over_2).await, "b");
         drop(sender);
         assert_eq!(whole(over_2).await.0, "");
         over_1.send("b").await;
         over_1.read_until(b"b\r\n").await.unwrap();
-    }
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -203,35 +213,37 @@ async fn upload(mut client: Client) -> RawResponse {
 
 #[tokio::test]
 async fn a_client_held_back_by_the_upstream_is_not_slow() {
-    for slow in Slow::both().await {
+    Slow::generous(async |slow| {
         let over_1 = tokio::spawn(upload(slow.gateway.connect().await));
         let (sender, over_2) = post(&slow.connect_2().await, "/deaf");
         (0..200).for_each(|_| sender.send(&"x".repeat(100_000)));
         drop(sender);
-        windows_pass().await;
+        windows_pass(GENEROUS).await;
         assert!(!over_1.is_finished() && !over_2.is_finished());
         slow.release.send_replace(true);
         assert_eq!(within("a response", over_1).await.unwrap().text(), "20000000");
         assert_eq!(within("a response", over_2).await.unwrap(), (200, "20000000".to_owned()));
-    }
+    })
+    .await;
 }
 
 /// One body fills the window that all streams of a connection share, and its upstream does not read it.
 #[tokio::test]
 async fn a_stream_held_back_by_another_is_not_slow() {
-    for slow in Slow::both().await {
+    Slow::generous(async |slow| {
         let client = slow.connect_2().await;
         let (large, deaf) = post(&client, "/deaf");
         (0..100).for_each(|_| large.send(&"x".repeat(100_000)));
         let (small, held) = post(&client, "/");
         small.send("held back");
-        windows_pass().await;
+        windows_pass(GENEROUS).await;
         assert!(!held.is_finished());
         slow.release.send_replace(true);
         drop((large, small));
         assert_eq!(within("a response", deaf).await.unwrap(), (200, "10000000".to_owned()));
         assert_eq!(within("a response", held).await.unwrap(), (200, "9".to_owned()));
-    }
+    })
+    .await;
 }
 
 /// After an upgrade there is no body, and a WebSocket may be silent for hours.
@@ -254,7 +266,7 @@ async fn an_upgraded_connection_may_be_silent_or_trickle() {
             tokio::time::sleep(PAUSE).await;
         }
     });
-    windows_pass().await;
+    windows_pass(RATE).await;
     stop.send_replace(true);
     within("it ends", trickle).await.unwrap();
     silent.send("still here.").await;
@@ -266,7 +278,7 @@ async fn a_route_may_have_no_minimum_rate() {
     let free = Slow::new(Protocol::Http1, None).await;
     let (sender, asking) = post(&free.connect_2().await, "/");
     sender.send("a");
-    windows_pass().await;
+    windows_pass(RATE).await;
     sender.send("b");
     drop(sender);
     assert_eq!(within("a response", asking).await.unwrap(), (200, "2".to_owned()));

@@ -13,7 +13,7 @@ use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::{Body, Frame, Incoming};
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use ratewright_lab::within;
+use ratewright_lab::{free_port, within};
 use ratewright_listen::Shutdown;
 use ratewright_rls::wire::{Code, RateLimitDescriptor, RateLimitRequest, RateLimitResponse};
 use ratewright_rls::{GrpcHealth, GrpcListenerSettings, GrpcService, RlsSettings, serve};
@@ -43,7 +43,8 @@ pub(crate) struct Open {
 
 async fn open(listening: GrpcListenerSettings) -> Open {
     let world = World::new(&[limit("client", "", 2, "minute")], RlsSettings::default());
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    // Not an ephemeral port: after a stop, another test's `bind` could take that.
+    let listener = TcpListener::bind(("127.0.0.1", free_port())).await.unwrap();
     let address = listener.local_addr().unwrap();
     let (service, health) = GrpcService::new(world.rls);
     let (stop, stopped) = oneshot::channel::<()>();
