@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
-use crate::free_port;
 use crate::server_process::ServerProcess;
 
 /// An Envoy of its own.
@@ -133,23 +132,26 @@ impl Envoy {
     /// # Panics
     /// If it is not installed, or does not start.
     pub fn start(filter: &Filter<'_>) -> Self {
-        let port = free_port();
+        let folder = TempDir::new().expect("a temporary folder");
         let rate_limits = indented(filter.rate_limits, 18);
         let counted_limits = match filter.counted_limits {
             "" => String::new(),
             limits => format!("{PER_ROUTE}{}", indented(limits, 20)),
         };
-        let text = FILE
-            .replace("PORT", &port.to_string())
-            .replace("CONNECTION_MANAGER\n", &indented(filter.connection_manager, 10))
-            .replace("COUNTED_LIMITS\n", &counted_limits)
-            .replace("RATE_LIMITS\n", &rate_limits)
-            .replace("TIMEOUT", filter.timeout)
-            .replace("DENY", &filter.failure_mode_deny.to_string())
-            .replace("UPSTREAM", &socket(filter.upstream))
-            .replace("SERVICE", &socket(filter.service))
-            .replace("TRUST\n", &filter.trust.transport_socket());
-        Self::serve(&text, port)
+        let (port, running) = ServerProcess::on_free_port(|port| {
+            let text = FILE
+                .replace("PORT", &port.to_string())
+                .replace("CONNECTION_MANAGER\n", &indented(filter.connection_manager, 10))
+                .replace("COUNTED_LIMITS\n", &counted_limits)
+                .replace("RATE_LIMITS\n", &rate_limits)
+                .replace("TIMEOUT", filter.timeout)
+                .replace("DENY", &filter.failure_mode_deny.to_string())
+                .replace("UPSTREAM", &socket(filter.upstream))
+                .replace("SERVICE", &socket(filter.service))
+                .replace("TRUST\n", &filter.trust.transport_socket());
+            Self::run_in(folder.path(), &text)
+        });
+        Self { port, _running: running, _folder: folder }
     }
 
     /// Starts one with this configuration, which listens on this port of loopback.
@@ -157,17 +159,21 @@ impl Envoy {
     /// # Panics
     /// If it is not installed, or does not start.
     pub fn serve(text: &str, port: u16) -> Self {
-        let program = Self::program().expect("Envoy is missing; `make deps` installs it");
         let folder = TempDir::new().expect("a temporary folder");
-        let (file, log) = (folder.path().join("envoy.yaml"), folder.path().join("envoy.log"));
+        let running = Self::run_in(folder.path(), text);
+        running.wait_for_port(port);
+        Self { port, _running: running, _folder: folder }
+    }
+
+    fn run_in(folder: &Path, text: &str) -> ServerProcess {
+        let program = Self::program().expect("Envoy is missing; `make deps` installs it");
+        let (file, log) = (folder.join("envoy.yaml"), folder.join("envoy.log"));
         std::fs::write(&file, text).expect("a file");
         let command = [program.as_os_str(), "-c".as_ref(), file.as_os_str(), "--concurrency".as_ref()];
         // It would keep the lines of an access log for ten seconds.
         let more = ["1", "--disable-hot-restart", "-l", "warn", "--file-flush-interval-msec", "50"];
         let command = command.into_iter().chain(more.map(AsRef::as_ref));
-        let running = ServerProcess::start(command, log);
-        running.wait_for_port(port);
-        Self { port, _running: running, _folder: folder }
+        ServerProcess::start(command, log)
     }
 
     /// Where it listens.

@@ -1,13 +1,14 @@
 //! One HAProxy, with one frontend and one backend.
 
-use std::io::{Read, Write};
+use std::io::Write;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 
 use rustix::process::Pid;
 use tempfile::TempDir;
 
+use crate::all_of;
 use crate::server_process::ServerProcess;
-use crate::{PATIENCE, free_port};
 
 /// A HAProxy of its own, which logs no requests.
 #[derive(Debug)]
@@ -42,26 +43,23 @@ BACKEND
 impl Haproxy {
     /// One process with so many threads, and what its frontend and its backend say.
     pub fn start(n_threads: usize, frontend: &str, backend: &str) -> Self {
-        let (port, folder) = (free_port(), TempDir::new().expect("a temporary folder"));
-        let text = FILE
-            .replace("THREADS", &n_threads.to_string())
-            .replace("PORT", &port.to_string())
-            .replace("SOCKET", &folder.path().join(SOCKET).display().to_string())
-            .replace("FRONTEND", frontend)
-            .replace("BACKEND", backend);
-        Self::run_in(folder, &text, port)
+        let folder = TempDir::new().expect("a temporary folder");
+        let (port, running) = ServerProcess::on_free_port(|port| {
+            let text = FILE
+                .replace("THREADS", &n_threads.to_string())
+                .replace("PORT", &port.to_string())
+                .replace("SOCKET", &folder.path().join(SOCKET).display().to_string())
+                .replace("FRONTEND", frontend)
+                .replace("BACKEND", backend);
+            run_in(folder.path(), &text)
+        });
+        Self { port, running, folder }
     }
 
     /// Starts one with this configuration, which listens on this port of loopback.
     pub fn serve(text: &str, port: u16) -> Self {
-        Self::run_in(TempDir::new().expect("a temporary folder"), text, port)
-    }
-
-    fn run_in(folder: TempDir, text: &str, port: u16) -> Self {
-        let [file, log] = ["haproxy.cfg", "haproxy.log"].map(|name| folder.path().join(name));
-        std::fs::write(&file, text).expect("a file");
-        let command = ["haproxy".as_ref(), "-db".as_ref(), "-f".as_ref(), file.as_os_str()];
-        let running = ServerProcess::start(command, log);
+        let folder = TempDir::new().expect("a temporary folder");
+        let running = run_in(folder.path(), text);
         running.wait_for_port(port);
         Self { port, running, folder }
     }
@@ -74,15 +72,18 @@ impl Haproxy {
     /// Gives a command of its runtime API, such as `set server back/s1 state drain`, and returns the response.
     pub fn command(&self, command: &str) -> String {
         let mut socket = UnixStream::connect(self.folder.path().join(SOCKET)).expect("its socket");
-        socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
         socket.write_all(format!("{command}\n").as_bytes()).expect("a command");
-        let mut response = String::new();
-        socket.read_to_string(&mut response).expect("a response");
-        response
+        all_of(socket, "HAProxy's response")
     }
 
     /// Its process.
     pub fn pid(&self) -> Pid {
         self.running.pid()
     }
+}
+
+fn run_in(folder: &Path, text: &str) -> ServerProcess {
+    let [file, log] = ["haproxy.cfg", "haproxy.log"].map(|name| folder.join(name));
+    std::fs::write(&file, text).expect("a file");
+    ServerProcess::start(["haproxy".as_ref(), "-db".as_ref(), "-f".as_ref(), file.as_os_str()], log)
 }

@@ -5,7 +5,6 @@ use std::path::Path;
 use rustix::process::{Pid, geteuid};
 use tempfile::TempDir;
 
-use crate::free_port;
 use crate::server_process::ServerProcess;
 
 /// An nginx of its own, with no access log.
@@ -72,31 +71,37 @@ impl Nginx {
     }
 
     fn run_in(folder: TempDir, n_workers: usize, http: &str, server: &str) -> Self {
-        let port = free_port();
         // Its workers would be somebody else, and the folder is not theirs to read.
         let user = if geteuid().is_root() { "user root;" } else { "" };
-        let text = FILE
-            .replace("USER", user)
-            .replace("WORKERS", &n_workers.to_string())
-            .replace("PORT", &port.to_string())
-            .replace("HTTP", http)
-            .replace("SERVER", server);
-        std::fs::write(folder.path().join("nginx.conf"), text).expect("a file");
-        let mut nginx = Self { port, running: None, folder };
-        nginx.run();
+        let mut nginx = Self { port: 0, running: None, folder };
+        let (port, running) = ServerProcess::on_free_port(|port| {
+            let text = FILE
+                .replace("USER", user)
+                .replace("WORKERS", &n_workers.to_string())
+                .replace("PORT", &port.to_string())
+                .replace("HTTP", http)
+                .replace("SERVER", server);
+            std::fs::write(nginx.folder().join("nginx.conf"), text).expect("a file");
+            nginx.spawn()
+        });
+        (nginx.port, nginx.running) = (port, Some(running));
         nginx
     }
 
     /// Starts it, again if it was ended, and waits until it listens.
     pub fn run(&mut self) {
         self.running = None; // frees the port of the previous process
+        let running = self.spawn();
+        running.wait_for_port(self.port);
+        self.running = Some(running);
+    }
+
+    fn spawn(&self) -> ServerProcess {
         let folder = self.folder();
         let (prefix, file) = (folder.as_os_str(), folder.join("nginx.conf"));
         let command = ["nginx".as_ref(), "-p".as_ref(), prefix, "-e".as_ref(), "stderr".as_ref()];
         let command = command.into_iter().chain(["-c".as_ref(), file.as_os_str()]);
-        let running = ServerProcess::start(command, folder.join("error.log"));
-        running.wait_for_port(self.port);
-        self.running = Some(running);
+        ServerProcess::start(command, folder.join("error.log"))
     }
 
     /// Ends it and its workers as a crash would.

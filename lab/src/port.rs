@@ -5,8 +5,11 @@ use std::io::{Read, Seek, Write};
 use std::net::TcpListener;
 use std::ops::Range;
 use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
 
 use rustix::process::geteuid;
+
+use crate::wait_until;
 
 /// Below the ephemeral ports, so that no outgoing connection takes a server's port while it restarts. Redis Cluster
 /// nodes also listen on port + 10,000, which is below them too.
@@ -18,10 +21,11 @@ const CLUSTER_BUS: u16 = 10_000;
 /// A free port on loopback. It is handed out again only after all others in the range.
 ///
 /// All test processes of the machine share a locked file with the last port. With random ports, two servers sometimes
-/// got the same one. What is not a test may still take the port before its server does: see [`crate::Redis::start`].
+/// got the same one. What is not a test may still take the port before its server does: a server of the lab then gets
+/// another one.
 pub fn free_port() -> u16 {
     let mut file = shared_file();
-    file.lock().expect("a lock, which ends with this function");
+    wait_until("the file with the last port is locked", || file.try_lock().is_ok()); // until this function ends
     let mut text = String::new();
     file.read_to_string(&mut text).expect("the last port");
     let last = text.trim().parse().ok().filter(|port| PORTS.contains(port)).unwrap_or(PORTS.start);
@@ -35,10 +39,10 @@ pub fn free_port() -> u16 {
     port
 }
 
-/// The file with the last port, which every user may write. Where another user's file cannot be opened, each has one.
+/// The file with the last port, which every user may write. It is in /tmp if possible, because processes with another
+/// `TMPDIR` share the ports too. Where another user's file cannot be opened, each has one.
 fn shared_file() -> File {
-    let open = |name: &str| {
-        let path = std::env::temp_dir().join(name);
+    let open = |path: PathBuf| {
         let options = || File::options().read(true).write(true).clone();
         options().open(&path).or_else(|_| {
             let file = options().create(true).truncate(false).open(&path)?;
@@ -47,5 +51,7 @@ fn shared_file() -> File {
         })
     };
     let own = format!("ratewright-lab-{}.port", geteuid().as_raw());
-    open("ratewright-lab.port").or_else(|_| open(&own)).expect("a file for the last port")
+    let paths = [PathBuf::from("/tmp"), std::env::temp_dir()]
+        .map(|folder| ["ratewright-lab.port", &own].map(|name| folder.join(name)));
+    paths.into_iter().flatten().find_map(|path| open(path).ok()).expect("a file for the last port")
 }

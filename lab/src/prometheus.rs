@@ -8,8 +8,8 @@ use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::Stream;
 use crate::server_process::ServerProcess;
-use crate::{Stream, free_port};
 
 /// A Prometheus of its own.
 #[derive(Debug)]
@@ -51,19 +51,21 @@ impl Prometheus {
 
     /// Scrapes these targets and evaluates these rules, both four times a second, and waits until it answers queries.
     pub fn with_rules(targets: &[Target<'_>], rules: &str) -> Self {
-        let (port, folder) = (free_port(), TempDir::new().expect("a temporary folder"));
+        let folder = TempDir::new().expect("a temporary folder");
         let file = folder.path().join(CONFIG);
         std::fs::write(&file, config(targets)).expect("a file");
         std::fs::write(folder.path().join("rules.yml"), rules).expect("a file");
-        let log = folder.path().join("prometheus.log");
-        let command = [
-            "prometheus".to_owned(),
-            format!("--config.file={}", file.display()),
-            format!("--storage.tsdb.path={}", folder.path().join("data").display()),
-            format!("--web.listen-address=127.0.0.1:{port}"),
-            "--query.lookback-delta=5s".to_owned(), // a series that is no longer scraped is soon gone
-        ];
-        let prometheus = Self { port, running: ServerProcess::start(command, log), folder };
+        let (port, running) = ServerProcess::on_free_port(|port| {
+            let command = [
+                "prometheus".to_owned(),
+                format!("--config.file={}", file.display()),
+                format!("--storage.tsdb.path={}", folder.path().join("data").display()),
+                format!("--web.listen-address=127.0.0.1:{port}"),
+                "--query.lookback-delta=5s".to_owned(), // a series that is no longer scraped is soon gone
+            ];
+            ServerProcess::start(command, folder.path().join("prometheus.log"))
+        });
+        let prometheus = Self { port, running, folder };
         prometheus.running.wait_until("Prometheus is ready", || prometheus.get("/-/ready").is_some());
         prometheus
     }

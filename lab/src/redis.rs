@@ -10,7 +10,7 @@ use rustix::process::Signal;
 use tempfile::TempDir;
 
 use crate::server_process::ServerProcess;
-use crate::{free_port, output, resp, without_settings};
+use crate::{Stream, output, resp, without_settings};
 
 /// Log file, relative to the server's folder.
 const LOG: &str = "redis.log";
@@ -28,47 +28,32 @@ pub struct Redis {
 }
 
 impl Redis {
-    /// A server with its defaults. If something else has taken its port meanwhile, it gets another one.
+    /// A server with its defaults.
     pub fn start() -> Self {
         Self::start_with(&[])
     }
 
     /// A server with more options, such as `--maxmemory`, `4mb`.
     pub fn start_with(options: &[&str]) -> Self {
-        let mut server = Self {
-            port: free_port(),
-            folder: TempDir::new().expect("a temporary folder"),
-            options: options.iter().map(ToString::to_string).collect(),
-            file: None,
-            running: None,
-        };
-        for _ in 0..4 {
-            server.spawn();
-            if server.running().has_started(|| server.answers(&[b"+PONG", b"-NOAU"]))
-                || !server.has_lost_its_port()
-            {
-                break;
-            }
-            server.port = free_port();
-        }
+        let options = options.iter().map(ToString::to_string).collect();
+        Self::on_free_port(TempDir::new().expect("a temporary folder"), options, None)
+    }
+
+    fn on_free_port(folder: TempDir, options: Vec<String>, file: Option<String>) -> Self {
+        let mut server = Self { port: 0, folder, options, file, running: None };
+        let (port, running) = ServerProcess::on_free_port(|port| server.process(port));
+        (server.port, server.running) = (port, Some(running));
         server.wait_until_it_answers();
         server
     }
 
-    fn has_lost_its_port(&self) -> bool {
-        self.running().logged().contains("Address already in use")
-    }
-
     /// A Sentinel with this configuration.
-    pub(crate) fn start_sentinel(port: u16, configuration: &str) -> Self {
+    pub(crate) fn start_sentinel(configuration: &str) -> Self {
         let folder = TempDir::new().expect("a temporary folder");
         let file = folder.path().join("sentinel.conf");
         std::fs::write(&file, configuration).expect("a file");
         let file = file.to_string_lossy().into_owned();
-        let mut server =
-            Self { port, folder, options: vec!["--sentinel".to_owned()], file: Some(file), running: None };
-        server.run();
-        server
+        Self::on_free_port(folder, vec!["--sentinel".to_owned()], Some(file))
     }
 
     /// True if it was started and not ended.
@@ -118,7 +103,12 @@ impl Redis {
     }
 
     fn spawn(&mut self) {
-        let (port, socket) = (self.port.to_string(), self.socket());
+        self.running = None; // frees the port of the previous process
+        self.running = Some(self.process(self.port));
+    }
+
+    fn process(&self, port: u16) -> ServerProcess {
+        let (port, socket) = (port.to_string(), self.socket());
         let mut command = Command::new("redis-server");
         command.args(&self.file);
         command.args(["--port", &port, "--bind", "127.0.0.1", "--logfile", LOG, "--dir"]);
@@ -129,8 +119,7 @@ impl Redis {
         }
         command.args(&self.options);
         let words = std::iter::once(command.get_program()).chain(command.get_args());
-        self.running = None; // frees the port of the previous process
-        self.running = Some(ServerProcess::start(words, self.folder.path().join(LOG)));
+        ServerProcess::start(words, self.folder.path().join(LOG))
     }
 
     /// Ends the server as a crash would.
@@ -203,8 +192,8 @@ impl Redis {
     /// True if it answers a PING with one of these. Without its password it says -NOAUTH, which is an answer too.
     fn answers(&self, expected: &[&[u8; 5]]) -> bool {
         let ping = || {
-            let mut stream = TcpStream::connect(("127.0.0.1", self.port))?;
-            stream.set_read_timeout(Some(Duration::from_secs(1)))?;
+            let stream = TcpStream::connect(("127.0.0.1", self.port))?;
+            let mut stream = Stream::from(stream).lasting(Duration::from_secs(1));
             stream.write_all(b"PING\r\n")?;
             let mut answer = [0; 5];
             stream.read_exact(&mut answer)?;

@@ -1,6 +1,6 @@
 //! A master, its replica, and the Sentinel that watches them.
 
-use crate::{Redis, free_port, wait_until};
+use crate::{Redis, wait_until};
 
 /// Two servers and a Sentinel.
 #[derive(Debug)]
@@ -24,15 +24,12 @@ impl Sentinel {
         wait_until("the replica follows", || {
             second.cli(&["INFO", "replication"]).contains("master_link_status:up")
         });
-        let sentinel = Redis::start_sentinel(
-            free_port(),
-            &format!(
-                "sentinel monitor {master} 127.0.0.1 {port} 1\n\
+        let sentinel = Redis::start_sentinel(&format!(
+            "sentinel monitor {master} 127.0.0.1 {port} 1\n\
              sentinel down-after-milliseconds {master} 2000\n\
              sentinel failover-timeout {master} 5000\n",
-                master = Self::MASTER,
-            ),
-        );
+            master = Self::MASTER,
+        ));
         let group = Self { servers: [first, second], sentinel };
         wait_until("the Sentinel knows the replica", || {
             group.sentinel.cli(&["SENTINEL", "replicas", Self::MASTER]).contains("127.0.0.1")

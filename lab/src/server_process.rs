@@ -1,16 +1,16 @@
 //! A server process that ends with the test that started it, even if that test crashes.
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
-use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
-use crate::{PATIENCE, receive, wait_until, without_settings};
+use crate::{PATIENCE, free_port, receive, wait_until, without_settings};
 
 /// The shell script that supervises a server. It starts the server in its own session and prints its process id. When
 /// its standard input closes, at the latest when the test process ends, it kills the server with all its workers. Then
@@ -58,23 +58,28 @@ impl ServerProcess {
         Self { supervisor, pid, log }
     }
 
+    /// Starts a server, and waits until it listens on its port. If something else has taken that meanwhile, it gets another one.
+    ///
+    /// # Panics
+    /// Like [`Self::wait_until`].
+    #[track_caller]
+    pub(crate) fn on_free_port(start: impl Fn(u16) -> Self) -> (u16, Self) {
+        for n_left in (0..4).rev() {
+            let port = free_port();
+            let server = start(port);
+            wait_until("the server listens or exits", || server.listens_on(port) || server.has_exited());
+            let log = server.logged().to_lowercase(); // programs in Go begin the message with a small letter
+            if n_left == 0 || !(server.has_exited() && log.contains("address already in use")) {
+                server.wait_for_port(port);
+                return (port, server);
+            }
+        }
+        unreachable!("the last try returns or panics");
+    }
+
     /// Its process id.
     pub(crate) fn pid(&self) -> Pid {
         self.pid
-    }
-
-    /// Waits until the server is ready, or has exited: true if it is ready.
-    ///
-    /// # Panics
-    /// After a minute.
-    #[track_caller]
-    pub(crate) fn has_started(&self, mut is_ready: impl FnMut() -> bool) -> bool {
-        let mut ready = false;
-        wait_until("the server starts or exits", || {
-            ready = is_ready();
-            ready || self.has_exited()
-        });
-        ready
     }
 
     fn has_exited(&self) -> bool {
@@ -97,10 +102,28 @@ impl ServerProcess {
         });
     }
 
-    /// Waits until the server accepts connections on this loopback port. Panics like [`Self::wait_until`].
+    /// Waits until the server accepts connections on this port. Panics like [`Self::wait_until`].
     #[track_caller]
     pub(crate) fn wait_for_port(&self, port: u16) {
-        self.wait_until("a server listens", || TcpStream::connect(("127.0.0.1", port)).is_ok());
+        self.wait_until("the server listens", || self.listens_on(port));
+    }
+
+    /// True if the server itself listens there: a connection may reach somebody else, who was there before it.
+    fn listens_on(&self, port: u16) -> bool {
+        let descriptors = std::fs::read_dir(self.proc().join("fd")).into_iter().flatten().flatten();
+        let own: BTreeSet<_> =
+            descriptors.filter_map(|descriptor| std::fs::read_link(descriptor.path()).ok()).collect();
+        let end = format!(":{port:04X}");
+        let is_listener = |line: &str| {
+            let mut fields = line.split_whitespace();
+            let (address, state) = (fields.nth(1)?, fields.nth(1)?);
+            let socket = format!("socket:[{}]", fields.nth(5)?);
+            Some(address.ends_with(&end) && state == "0A" && own.contains(Path::new(&socket)))
+        };
+        ["net/tcp", "net/tcp6"].iter().any(|table| {
+            let table = std::fs::read_to_string(self.proc().join(table)).unwrap_or_default();
+            table.lines().any(|line| is_listener(line).unwrap_or(false))
+        })
     }
 
     /// Sends it a signal.
@@ -112,7 +135,7 @@ impl ServerProcess {
         PathBuf::from(format!("/proc/{}", self.pid.as_raw_nonzero()))
     }
 
-    pub(crate) fn logged(&self) -> String {
+    fn logged(&self) -> String {
         let log = std::fs::read(&self.log).unwrap_or_default();
         String::from_utf8_lossy(&log).into_owned()
     }
@@ -161,5 +184,28 @@ impl ProcStat {
         // A process that is being reaped has the group -1.
         let group = group.parse().ok().filter(|group| *group > 0)?;
         Some(Self { group: Pid::from_raw(group)?, is_zombie: state == "Z" && n_threads < 2 })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::OnceCell;
+    use std::net::TcpListener;
+
+    use tempfile::TempDir;
+
+    use super::*;
+
+    /// A connection to the first port succeeds, but it is not the server that accepts it.
+    #[test]
+    fn a_server_whose_port_is_taken_before_it_starts_gets_another_one() {
+        let (folder, taken) = (TempDir::new().unwrap(), OnceCell::new());
+        let (port, server) = ServerProcess::on_free_port(|port| {
+            taken.get_or_init(|| TcpListener::bind(("127.0.0.1", port)).unwrap());
+            let command = ["redis-server", "--bind", "127.0.0.1", "--save", "", "--port", &port.to_string()];
+            ServerProcess::start(command, folder.path().join("redis.log"))
+        });
+        assert_ne!(port, taken.get().unwrap().local_addr().unwrap().port());
+        assert!(server.listens_on(port));
     }
 }
