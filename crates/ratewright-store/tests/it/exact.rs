@@ -74,7 +74,7 @@ fn play(quotas: &[Quota], client: impl Fn(usize) -> String + Sync) -> (Paid, u64
                         })
                         .collect();
                     let mut standings = Standings::new();
-                    store.apply(&charges, &mut standings).await.unwrap();
+                    within("the store answers", store.apply(&charges, &mut standings)).await.unwrap();
                     let all_paid =
                         standings.iter().all(|standing| matches!(standing.outcome, Outcome::Charged(_)));
                     let any_paid =

@@ -22,7 +22,7 @@ use ratewright_store::{Failover, FailoverSettings, LocalShare, Peers, RedisStore
 
 use crate::limiter::refunded;
 use crate::redis::{connected, quota, settings};
-use crate::world::{RUNTIME, ready, take, trial};
+use crate::world::{RUNTIME, block_on, ready, take, trial};
 
 type Tested = Failover<RedisStore, ManualClock>;
 
@@ -142,7 +142,7 @@ fn apply(
         })
         .collect();
     let mut standings = Standings::new();
-    let Ok(()) = RUNTIME.block_on(store.apply(&charges, &mut standings));
+    let Ok(()) = block_on(store.apply(&charges, &mut standings));
     (Verdict::judge(&charges, &standings), standings)
 }
 
@@ -375,7 +375,7 @@ fn refund(store: &Tested, quota: &Quota, receipt: Receipt, basis: Basis) -> usiz
     let client = [Attribute { name: AttributeName::Ip, value: "c" }];
     let key = Key::new(&name, &client).unwrap();
     let Ok(n_refunded) =
-        RUNTIME.block_on(store.refund(&[Refund { key, quota, receipt, basis, share: None, id: Some(1) }]));
+        block_on(store.refund(&[Refund { key, quota, receipt, basis, share: None, id: Some(1) }]));
     n_refunded
 }
 

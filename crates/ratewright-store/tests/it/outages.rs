@@ -10,7 +10,7 @@ use ratewright_core::{ManualClock, Micros, Quota, Store, Timestamp};
 use ratewright_store::{Failover, FailoverSettings, LocalShare, Peers, StoreError};
 
 use crate::redis::quota;
-use crate::world::{RUNTIME, take};
+use crate::world::{block_on, take};
 
 /// A shared store that fails when the test says so, with as many instances as the test says.
 struct Flaky {
@@ -89,7 +89,7 @@ impl World {
         let (act, patience, on_failure) = (take(1), Micros::ZERO, OnFailure::Local);
         let mut standings = Standings::new();
         let charge = Charge { limit, key, quota, act, patience, on_failure };
-        let Ok(()) = RUNTIME.block_on(self.store.apply(&[charge], &mut standings));
+        let Ok(()) = block_on(self.store.apply(&[charge], &mut standings));
         standings.remove(0)
     }
 
@@ -99,7 +99,7 @@ impl World {
         let client = [Attribute { name: AttributeName::Ip, value: "c" }];
         let key = Key::new(&name, &client).unwrap();
         let refund = Refund { key, quota, receipt, basis: Basis::Local, share: None, id: None };
-        let Ok(n_refunded) = RUNTIME.block_on(self.store.refund(&[refund]));
+        let Ok(n_refunded) = block_on(self.store.refund(&[refund]));
         n_refunded
     }
 

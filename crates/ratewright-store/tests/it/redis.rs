@@ -15,7 +15,7 @@ use ratewright_core::{Micros, Quota, Store};
 use ratewright_lab::{Redis, wait_until};
 use ratewright_store::{RedisSettings, RedisStore, Servers, StoreError};
 
-use crate::world::{RUNTIME, take};
+use crate::world::{RUNTIME, block_on, take};
 
 const TOKEN: Algorithm = Algorithm::TokenBucket(Refill::Smooth);
 
@@ -54,8 +54,7 @@ pub(crate) fn apply(
     let key = Key::new(&name, &attributes).unwrap();
     let (limit, patience, on_failure) = (LimitId::default(), Micros::ZERO, OnFailure::Local);
     let mut standings = Standings::new();
-    RUNTIME
-        .block_on(store.apply(&[Charge { limit, key, quota, act, patience, on_failure }], &mut standings))?;
+    block_on(store.apply(&[Charge { limit, key, quota, act, patience, on_failure }], &mut standings))?;
     Ok(standings.remove(0))
 }
 
@@ -66,7 +65,7 @@ fn is_paid(standing: &Standing) -> bool {
 fn reset(store: &RedisStore, quota: &Quota, client: &str) {
     let name = BucketName::new("p", None, quota, vec![Part::one(AttributeName::Ip)]);
     let attributes = [Attribute { name: AttributeName::Ip, value: client }];
-    let basis = RUNTIME.block_on(store.reset(&[Key::new(&name, &attributes).unwrap()])).unwrap();
+    let basis = block_on(store.reset(&[Key::new(&name, &attributes).unwrap()])).unwrap();
     assert_eq!(basis, Basis::Shared);
 }
 

@@ -15,7 +15,7 @@ use ratewright_store::redis::Certificates;
 use ratewright_store::{RedisStore, Servers, StoreError};
 
 use crate::redis::{apply, connected, quota, settings};
-use crate::world::{RUNTIME, take, trial};
+use crate::world::{RUNTIME, block_on, take, trial};
 
 const TOKEN: Algorithm = Algorithm::TokenBucket(Refill::Smooth);
 
@@ -49,7 +49,7 @@ fn ask(
         })
         .collect();
     let mut standings = Standings::new();
-    RUNTIME.block_on(store.apply(&charges, &mut standings))?;
+    block_on(store.apply(&charges, &mut standings))?;
     Ok(standings.into_iter().rev().map(|standing| (standing.outcome, standing.remaining)).collect())
 }
 
@@ -144,11 +144,11 @@ fn who_goes_away_leaves_nothing_charged_in_part() {
     };
     let spent = |name| {
         let mut standings = Standings::new();
-        RUNTIME.block_on(store.apply(&[charge(name, Act::Look(0))], &mut standings)).unwrap();
+        block_on(store.apply(&[charge(name, Act::Look(0))], &mut standings)).unwrap();
         1_000 - standings[0].remaining
     };
     for n_asked in 1..=20 {
-        RUNTIME.block_on(async {
+        block_on(async {
             let charges = [charge(&ip, take(1)), charge(&all, take(1))];
             let mut standings = Standings::new();
             // Asks, and goes away at once.
@@ -219,7 +219,7 @@ fn a_lost_task_is_a_failure() {
         assert!(apply.as_mut().poll(&mut context).is_pending());
         drop(entered);
         drop(runtime);
-        RUNTIME.block_on(apply)
+        block_on(apply)
     };
     assert!(matches!(result, Err(StoreError::Lost { .. })), "{result:?}");
     assert!(standings.is_empty());

@@ -16,7 +16,7 @@ use ratewright_core::store::{
     Act, Basis, BucketName, Charge, Key, Outcome, Receipt, Refund, Standing, Standings,
 };
 use ratewright_core::{ManualClock, Micros, Quota, Store, Timestamp};
-use ratewright_lab::Redis;
+use ratewright_lab::{Redis, within};
 use ratewright_store::{MemoryStore, RedisSettings, RedisStore, Servers};
 use tokio::runtime::Runtime;
 
@@ -187,7 +187,7 @@ impl<S: Store<Error: Debug>> World<S> {
             None => ready(answer),
             Some(turn) => {
                 turn.set(ratewright_core::Clock::now(&self.clock));
-                RUNTIME.block_on(answer)
+                block_on(answer)
             }
         }
     }
@@ -217,6 +217,12 @@ pub(crate) fn join(cost: u32) -> Act {
 
 fn client_of(client: &str) -> Attribute<'_> {
     Attribute { name: AttributeName::Ip, value: client }
+}
+
+/// What a store answers. The wait ends, whatever the store's own deadline does.
+#[track_caller]
+pub(crate) fn block_on<T>(answer: impl Future<Output = T>) -> T {
+    RUNTIME.block_on(within("the store answers", answer))
 }
 
 /// What a store in memory answers: it never waits.

@@ -10,7 +10,7 @@ use ratewright_lab::Redis;
 use ratewright_store::{MemoryStore, RedisStore, Servers};
 
 use super::{TOKEN, connected, is_paid, quota, settings, store_on};
-use crate::world::{RUNTIME, take};
+use crate::world::{block_on, take};
 
 /// How often the script was called since the statistics were reset.
 fn n_script_calls(server: &Redis) -> usize {
@@ -26,7 +26,7 @@ fn decisions_that_wait_together_travel_together_and_stay_apart() {
     let quota = quota(TOKEN, "50/h");
     let name = BucketName::new("p", None, &quota, vec![Part::one(AttributeName::Ip)]);
     server.cli(&["CONFIG", "RESETSTAT"]);
-    let n_paid = RUNTIME.block_on(async {
+    let n_paid = block_on(async {
         let decide = async |client: usize| {
             let client = (client % 4).to_string();
             let attributes = [Attribute { name: AttributeName::Ip, value: &client }];
@@ -94,7 +94,7 @@ fn quotas_that_alternate_within_a_call_keep_what_each_spent() {
             .collect();
         let memory = MemoryStore::new(clock.clone(), 100);
         let alone = |quota: &Quota, act: Act| {
-            let [standing] = RUNTIME.block_on(decide(&memory, [(quota, act)]));
+            let [standing] = block_on(decide(&memory, [(quota, act)]));
             told(&standing)
         };
         server.cli(&["FLUSHALL"]);
@@ -106,7 +106,7 @@ fn quotas_that_alternate_within_a_call_keep_what_each_spent() {
             let n_paid =
                 together.iter().skip(n).step_by(quotas.len()).filter(|standing| is_paid(standing)).count();
             assert!(2 * n_paid <= quota.units() as usize, "{algorithm:?} {rates:?}: {n_paid} under {n}");
-            let [after] = RUNTIME.block_on(decide(&store, [(quota, Act::Look(1))]));
+            let [after] = block_on(decide(&store, [(quota, Act::Look(1))]));
             assert_eq!(told(&after), alone(quota, Act::Look(1)), "{algorithm:?} {rates:?}, after");
         }
     }
@@ -120,7 +120,7 @@ fn decide_together(server: &Redis, store: &RedisStore, decisions: &[(&Quota, Act
     let heavy = quota(Algorithm::SlidingWindow, "10000/d");
     server.cli(&["CONFIG", "RESETSTAT"]);
     server.pause();
-    let standings = RUNTIME.block_on(async {
+    let standings = block_on(async {
         let look = (&heavy, Act::Look(1));
         let mut first: Vec<_> = (0..4).map(|_| Box::pin(decide(store, [look; 2]))).collect();
         let mut others: Vec<_> =

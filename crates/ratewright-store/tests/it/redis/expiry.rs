@@ -15,7 +15,7 @@ use ratewright_store::{RedisStore, Servers};
 use super::stored::key_of;
 use super::{TOKEN, apply, connected, is_paid, quota, settings};
 use crate::generate::{cost, gaps, lasts, quotas_on_one_key, starts};
-use crate::world::{RUNTIME, take};
+use crate::world::{block_on, take};
 
 /// The algorithms whose states belong to a quota.
 const ALGORITHMS: [Algorithm; 4] = [
@@ -50,7 +50,7 @@ fn bring_back(store: &RedisStore, quota: &Quota, receipt: Receipt, id: Option<u6
     let attributes = [Attribute { name: AttributeName::Ip, value: "c" }];
     let key = Key::new(&name, &attributes).unwrap();
     let refund = Refund { key, quota, receipt, basis: Basis::Shared, share: None, id };
-    RUNTIME.block_on(store.refund(&[refund])).unwrap();
+    block_on(store.refund(&[refund])).unwrap();
 }
 
 /// What a client does under one of two quotas.

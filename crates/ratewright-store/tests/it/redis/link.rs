@@ -12,7 +12,7 @@ use ratewright_store::redis::{FailureKind, Traffic};
 use ratewright_store::{Peers, RedisStore, Servers, StoreError};
 
 use super::{TOKEN, apply, connected, quota, reset, settings, store_on};
-use crate::world::{RUNTIME, take};
+use crate::world::{RUNTIME, block_on, take};
 
 /// What waits for a Redis that stands still is bounded: who comes too late is refused at once.
 #[test]
@@ -23,7 +23,7 @@ fn no_more_wait_than_may() {
     let name = BucketName::new("p", None, &quota, vec![Part::one(AttributeName::Ip)]);
     let attributes = [Attribute { name: AttributeName::Ip, value: "c" }];
     server.pause();
-    let n_refused = RUNTIME.block_on(async {
+    let n_refused = block_on(async {
         let decide = async || {
             let key = Key::new(&name, &attributes).unwrap();
             let (limit, patience, on_failure) = (LimitId::default(), Micros::ZERO, OnFailure::Local);

@@ -14,7 +14,7 @@ use ratewright_lab::Redis;
 use ratewright_store::{MemoryStore, RedisStore, Servers};
 
 use super::{TOKEN, apply, connected, is_paid, quota, reset, settings, store_on};
-use crate::world::{RUNTIME, take};
+use crate::world::{block_on, take};
 
 fn fields(server: &Redis, key: &str) -> HashMap<String, String> {
     let lines = server.cli(&["HGETALL", key]);
@@ -416,10 +416,9 @@ fn an_override_of_another_kind_does_not_wipe_the_policys_bucket() {
                 })
                 .count()
         };
-        let on_redis =
-            n_admitted(&|charges, standings| RUNTIME.block_on(store.apply(charges, standings)).unwrap());
+        let on_redis = n_admitted(&|charges, standings| block_on(store.apply(charges, standings)).unwrap());
         let in_memory = n_admitted(&|charges, standings| {
-            let Ok(()) = RUNTIME.block_on(memory.apply(charges, standings));
+            let Ok(()) = block_on(memory.apply(charges, standings));
         });
         assert_eq!((on_redis, in_memory), (4, 4), "variant {n}");
     }
@@ -476,14 +475,6 @@ fn refund(store: &RedisStore, quota: &Quota, client: &str, receipt: Receipt) {
     let name = BucketName::new("p", None, quota, vec![Part::one(AttributeName::Ip)]);
     let attributes = [Attribute { name: AttributeName::Ip, value: client }];
     let key = Key::new(&name, &attributes).unwrap();
-    RUNTIME
-        .block_on(store.refund(&[Refund {
-            key,
-            quota,
-            receipt,
-            basis: Basis::Shared,
-            share: None,
-            id: None,
-        }]))
+    block_on(store.refund(&[Refund { key, quota, receipt, basis: Basis::Shared, share: None, id: None }]))
         .unwrap();
 }

@@ -9,7 +9,7 @@ use ratewright_store::{RedisStore, Servers};
 
 use super::{CLUSTER, TOKEN, ask, cluster_store, left};
 use crate::redis::{connected, quota, settings};
-use crate::world::{RUNTIME, take};
+use crate::world::{block_on, take};
 
 /// What was paid for the charges of [`ask`]: how much, and when.
 type Paid = [(u32, Timestamp); 3];
@@ -27,7 +27,7 @@ fn bring_back(store: &RedisStore, client: &str, quota: &Quota, paid: Paid, id: u
         let key = Key::new(&names[n], &attributes).unwrap();
         Refund { key, quota, receipt, basis: Basis::Shared, share: None, id: Some(id) }
     });
-    RUNTIME.block_on(store.refund(&refunds)).unwrap()
+    block_on(store.refund(&refunds)).unwrap()
 }
 
 /// Spends five units of each bucket.
