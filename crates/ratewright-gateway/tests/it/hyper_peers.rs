@@ -18,7 +18,7 @@ use hyper::client::conn::http2::{self, SendRequest};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
-use ratewright_lab::{PATIENCE, within};
+use ratewright_lab::{PATIENCE, skip_here, within};
 use ratewright_listen::{Alpn, Tls};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
@@ -219,13 +219,19 @@ impl HyperServer {
         self.farewell.send_replace(());
     }
 
-    /// Drops all packets of the last connection from now on, as if the host were dead. Returns the peer's port.
+    /// Drops all packets of the last connection from now on, as if the host were dead. Returns the peer's port; `None` where only
+    /// root may filter packets.
     #[cfg(target_os = "linux")]
-    pub(crate) fn go_away(&self) -> u16 {
+    pub(crate) fn go_away(&self) -> Option<u16> {
         let last = self.last.lock().unwrap().take().unwrap();
         let nothing = socket2::SockFilter::new(6, 0, 0, 0); // keep no byte of any packet
-        socket2::SockRef::from(&last).attach_filter(&[nothing]).unwrap();
-        last.peer_addr().unwrap().port()
+        let attached = socket2::SockRef::from(&last).attach_filter(&[nothing]);
+        if attached.as_ref().is_err_and(|error| error.kind() == std::io::ErrorKind::PermissionDenied) {
+            skip_here("only root may filter a socket's packets here");
+            return None;
+        }
+        attached.unwrap();
+        Some(last.peer_addr().unwrap().port())
     }
 
     pub(crate) fn url(&self) -> String {
