@@ -8,10 +8,10 @@ run: ## run Ratewright on its defaults
 test: python ## what a change must pass: format, lints and tests; installs what is missing
 	@./.ci/test gate
 
-test-quick: python ## a part of it for between two edits: no browsers, no foreign proxies, no packages
+test-quick: python ## a part of it to run between two edits: no browsers, other proxies, packages, pages, lints
 	@./.ci/test quick
 
-test-all: python ## the gate, then what takes long: other features, the book, large loads, many more histories; an hour
+test-all: python ## the gate with new seeds and larger tests, then what takes long: other features, the book, many more histories
 	@./.ci/test all
 
 chaos: deps ## faults while under load, some minutes: the rows of docs/operations/reliability.md, and times by exit code

@@ -46,19 +46,3 @@ pub fn dead_links(root: &Path, page: &Path) -> anyhow::Result<Vec<String>> {
     })?;
     Ok(dead)
 }
-
-/// The Rust code on the pages is compiled as doctests.
-#[cfg(doctest)]
-mod pages {
-    #[doc = include_str!("../../docs/guides/axum.md")]
-    mod axum {}
-
-    #[doc = include_str!("../../docs/guides/clients.md")]
-    mod clients {}
-
-    #[doc = include_str!("../../docs/moving/governor.md")]
-    mod moving_from_governor {}
-
-    #[doc = include_str!("../../docs/start/axum.md")]
-    mod start_axum {}
-}

@@ -36,7 +36,7 @@ const SETTINGS: [&str; 19] = [
     "PYTHONPATH",
 ];
 
-/// What the names of more of them begin with.
+/// Prefixes of further names.
 const PREFIXES: [&str; 2] = ["RATEWRIGHT_", "OTEL_"];
 
 /// Removes the variables of the shell that change what programs do. Call it before variables are set for the command.
@@ -47,7 +47,7 @@ pub fn without_settings(command: &mut Command) -> &mut Command {
     names.chain(more).fold(command, |command, name| command.env_remove(name))
 }
 
-/// A program of others: without the settings of the shell, and with the real clock, whichever one the tests have.
+/// A program that is not ours: without the settings of the shell, and with the real clock, whichever one the tests have.
 pub fn foreign(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
     without_settings(&mut command).env_remove("LD_PRELOAD");
@@ -57,7 +57,7 @@ pub fn foreign(program: impl AsRef<OsStr>) -> Command {
 /// Runs a command to its end, with no input.
 ///
 /// # Panics
-/// If it cannot be started, or takes longer than a minute. It is then killed with all that it started.
+/// If it cannot be started, or takes longer than a minute. It is then killed, with its process group.
 #[track_caller]
 pub fn output(command: &mut Command) -> Output {
     output_within(PATIENCE, command)

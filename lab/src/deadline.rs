@@ -5,19 +5,19 @@ use std::net::TcpListener;
 use std::panic::{Location, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::Stream;
 
-/// How long anything may take to come about.
+/// The deadline of every wait that names no other.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Waits until something holds.
 ///
 /// # Panics
-/// If it does not within a minute.
+/// If it does not hold within a minute.
 #[track_caller]
 pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     let start = Instant::now();
@@ -37,7 +37,8 @@ pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
 pub fn receive<T>(channel: &Receiver<T>, what: &str) -> T {
     match channel.recv_timeout(PATIENCE) {
         Ok(message) => message,
-        Err(error) => panic!("not within {PATIENCE:?}: {what}: {error}"),
+        Err(RecvTimeoutError::Timeout) => panic!("not within {PATIENCE:?}: {what}"),
+        Err(RecvTimeoutError::Disconnected) => panic!("the sender ended without a message: {what}"),
     }
 }
 
@@ -62,7 +63,7 @@ pub fn accept(listener: &TcpListener) -> Stream {
 /// What a thread returns.
 ///
 /// # Panics
-/// If the thread does, or runs for a minute longer.
+/// If the thread panicked, or still runs after a minute.
 #[track_caller]
 pub fn join<T>(thread: JoinHandle<T>, what: &str) -> T {
     wait_until(what, || thread.is_finished());
@@ -82,7 +83,7 @@ pub fn lines_of(pipe: impl Read + Send + 'static) -> Receiver<String> {
 /// All that comes out of a pipe until it ends.
 ///
 /// # Panics
-/// If it does not within a minute, or is not UTF-8.
+/// If the pipe does not end within a minute, or the text is not UTF-8.
 #[track_caller]
 pub fn all_of(mut pipe: impl Read + Send + 'static, what: &str) -> String {
     let reading = std::thread::spawn(move || {
@@ -107,7 +108,7 @@ pub fn within<T>(what: &str, future: impl Future<Output = T>) -> impl Future<Out
     }
 }
 
-/// A load in the background. It ends when this is dropped, also by an assertion that fails beside it: create it inside the scope
+/// A load in the background. It ends when this is dropped, also when an assertion beside it fails: create it inside the scope
 /// that joins its threads.
 #[derive(Debug, Default)]
 pub struct Load {
@@ -115,7 +116,7 @@ pub struct Load {
 }
 
 impl Load {
-    /// Tells its threads whether to go on.
+    /// A function that its threads call: true until the load ends.
     pub fn goes_on(&self) -> impl Fn() -> bool + Clone + Send + Sync + 'static {
         let is_over = Arc::clone(&self.is_over);
         move || !is_over.load(Ordering::SeqCst)

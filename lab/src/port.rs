@@ -40,7 +40,7 @@ pub fn free_port() -> u16 {
 }
 
 /// The file with the last port, which every user may write. It is in /tmp if possible, because processes with another
-/// `TMPDIR` share the ports too. Where another user's file cannot be opened, each has one.
+/// `TMPDIR` share the ports too. If another user's file cannot be opened, each user has their own.
 fn shared_file() -> File {
     let open = |path: PathBuf| {
         let options = || File::options().read(true).write(true).clone();

@@ -15,8 +15,8 @@ pub fn skip(reason: &str) {
     print_once(reason);
 }
 
-/// The same for what this user or this machine lacks, whatever is installed: root's rights, a network, git. It is skipped where `CI` is
-/// set, too.
+/// Prints why a test does not run, also with `CI` set: this user or machine lacks root's rights, a network or git, or only
+/// `make test-all` runs the test. The caller must then return.
 pub fn skip_here(reason: &str) {
     print_once(reason);
 }
@@ -49,7 +49,7 @@ mod tests {
     #[test]
     fn ci_is_on_unless_unset_empty_zero_or_false() {
         for (value, expected) in
-            [("true", true), ("1", true), ("github", true), ("false", false), ("", false)]
+            [("true", true), ("1", true), ("github", true), ("false", false), ("0", false), ("", false)]
         {
             assert_eq!(is_ci(Some(value.as_ref())), expected, "{value:?}");
         }

@@ -25,13 +25,13 @@ impl Stream {
         Self::from(TcpStream::connect(address).expect("it listens"))
     }
 
-    /// The same with another deadline, from now on.
+    /// The same connection, which can now be used for `time`.
     #[must_use]
     pub fn lasting(self, time: Duration) -> Self {
         Self { deadline: Instant::now() + time, ..self }
     }
 
-    /// From now on it has a minute again: for a kept connection, before its next request.
+    /// From now on it has a minute again: for a kept-alive connection, before its next request.
     pub fn renew(&mut self) {
         self.deadline = Instant::now() + PATIENCE;
     }

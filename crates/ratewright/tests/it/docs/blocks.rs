@@ -196,7 +196,7 @@ fn is_included(page: &str) -> bool {
             let source = text_of(&format!("crates/{crate_name}/src/lib.rs"));
             source.contains(&format!("include_str!(\"../{name}\")"))
         }
-        None => text_of("book/src/lib.rs").contains(&format!("include_str!(\"../../{page}\")")),
+        None => text_of("lab/src/pages.rs").contains(&format!("include_str!(\"../../{page}\")")),
     }
 }
 
