@@ -13,8 +13,6 @@ mod envoy;
 mod haproxy;
 mod http;
 mod nginx;
-#[cfg(doctest)]
-mod pages;
 mod port;
 mod printed;
 mod prometheus;

@@ -56,7 +56,12 @@ pub use retry_summary::{DeadlineError, HasRetrySummary, RetrySummary};
 #[cfg(feature = "reqwest")]
 pub use {reqwest, reqwest_middleware};
 
-/// The README's code is compiled with the documentation's.
+/// The code on these pages is compiled with the documentation's.
 #[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct Readme;
+mod pages {
+    #[doc = include_str!("../README.md")]
+    mod readme {}
+
+    #[doc = include_str!("../../../docs/guides/clients.md")]
+    mod guide {}
+}

@@ -73,7 +73,18 @@ pub use ratewright_http::HeaderStyle;
 pub use ratewright_http::headers::LimitMeaning;
 pub use request_reader::{Peer, RequestReader};
 
-/// The README's code is compiled with the documentation's.
+/// The code on these pages is compiled with the documentation's.
 #[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct Readme;
+mod pages {
+    #[doc = include_str!("../README.md")]
+    mod readme {}
+
+    #[doc = include_str!("../../../docs/start/axum.md")]
+    mod start {}
+
+    #[doc = include_str!("../../../docs/guides/axum.md")]
+    mod guide {}
+
+    #[doc = include_str!("../../../docs/moving/governor.md")]
+    mod moving_from_governor {}
+}

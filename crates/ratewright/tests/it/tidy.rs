@@ -106,7 +106,7 @@ const ARROWS: [(&str, &[&str]); 18] = [
         "ratewright-bench",
         &["ratewright-client", "ratewright-core", "ratewright-lab", "ratewright-rls", "ratewright-store"],
     ),
-    ("ratewright-book", &["ratewright-client", "ratewright-core", "ratewright-store", "ratewright-tower"]),
+    ("ratewright-book", &["ratewright-core", "ratewright-store"]),
     ("ratewright-lab", &[]),
 ];
 

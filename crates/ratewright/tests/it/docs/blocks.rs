@@ -191,12 +191,14 @@ fn exists(test: &str) -> bool {
 
 /// True if the documentation of a crate has the page in it, whose Rust blocks then are doctests.
 fn is_included(page: &str) -> bool {
+    let includes = |name, path: &str| {
+        text_of(&format!("crates/{name}/src/lib.rs")).contains(&format!("include_str!(\"{path}\")"))
+    };
     match page.strip_prefix("crates/").and_then(|rest| rest.split_once('/')) {
-        Some((crate_name, name)) => {
-            let source = text_of(&format!("crates/{crate_name}/src/lib.rs"));
-            source.contains(&format!("include_str!(\"../{name}\")"))
-        }
-        None => text_of("lab/src/pages.rs").contains(&format!("include_str!(\"../../{page}\")")),
+        Some((name, rest)) => includes(name, &format!("../{rest}")),
+        None => ["ratewright-client", "ratewright-tower"]
+            .iter()
+            .any(|name| includes(*name, &format!("../../../{page}"))),
     }
 }
 
