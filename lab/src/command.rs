@@ -83,10 +83,11 @@ pub fn output_of(mut child: Child, limit: Duration) -> Output {
     drop(child.stdin.take());
     let [stdout, stderr] = [Pipe::read(child.stdout.take()), Pipe::read(child.stderr.take())];
     let start = Instant::now();
-    let mut status = None;
+    let (mut status, mut pause) = (None, Duration::from_micros(250));
     while status.is_none() && start.elapsed() < limit {
         status = child.try_wait().expect("a child");
-        std::thread::sleep(Duration::from_micros(500));
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(5));
     }
     let Some(status) = status else {
         let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw).expect("a process id");

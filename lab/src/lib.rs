@@ -40,6 +40,6 @@ pub use prometheus::{Prometheus, Range, Sample, Target};
 pub use proxy::{Fault, Proxy};
 pub use redis::Redis;
 pub use sentinel::Sentinel;
-pub use skip::{is_full_run, skip, skip_here};
+pub use skip::{is_full_run, seed, skip, skip_here};
 pub use stream::Stream;
 pub use traffic::{LIMITS, OrdinaryRequest, ordinary_requests};

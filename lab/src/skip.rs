@@ -1,9 +1,7 @@
-//! Which tests run: those whose tools are installed, and in `make test-all` those that take long.
+//! Which tests run: those whose tools are installed, and in `make test-all` those that take long, with another seed.
 
-use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::io::Write;
-use std::sync::{Mutex, PoisonError};
 
 /// Prints why a test is skipped. The caller must then return.
 ///
@@ -12,13 +10,13 @@ use std::sync::{Mutex, PoisonError};
 pub fn skip(reason: &str) {
     let ci = std::env::var_os("CI");
     assert!(!is_ci(ci.as_deref()), "test cannot be skipped because CI is set: {reason}");
-    print_once(reason);
+    print(reason);
 }
 
 /// Prints why a test does not run, also with `CI` set: this user or machine lacks root's rights, a network or git, or only
 /// `make test-all` runs the test. The caller must then return.
 pub fn skip_here(reason: &str) {
-    print_once(reason);
+    print(reason);
 }
 
 /// True in `make test-all`, which sets `FULL`: for more examples and larger bodies.
@@ -27,14 +25,17 @@ pub fn is_full_run() -> bool {
     std::env::var_os("FULL").is_some()
 }
 
-/// Prints a reason the first time that it is given. A skipped test counts as passed, and the test harness shows nothing of it but
-/// what is written to standard error directly.
-fn print_once(reason: &str) {
-    static PRINTED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
-    let mut printed = PRINTED.lock().unwrap_or_else(PoisonError::into_inner);
-    if printed.insert(reason.to_owned()) {
-        let _closed = writeln!(std::io::stderr(), "skipped: {reason}");
-    }
+/// The seed of property tests, for other programs that draw at random: fixed in the gate, new in `make test-all`.
+#[must_use]
+pub fn seed() -> String {
+    std::env::var("PROPTEST_RNG_SEED").unwrap_or_else(|_| "17".to_owned())
+}
+
+/// A skipped test counts as passed, and the test harness shows nothing of it but what is written to standard error directly.
+fn print(reason: &str) {
+    let thread = std::thread::current(); // its name is the test's
+    let test = thread.name().unwrap_or("a test");
+    let _closed = writeln!(std::io::stderr(), "skipped: {test}: {reason}");
 }
 
 /// True unless `CI` is unset, empty, "0" or "false".

@@ -321,7 +321,7 @@ impl Site {
 #[test]
 fn e2_limits_hold_and_nothing_fails_while_instances_come_and_go() {
     let seconds = std::env::var("SCALING_SECONDS").ok().map(|seconds| seconds.parse::<u64>().unwrap());
-    let planned = if seconds.is_some() { &STAGES[..] } else { &SHORT_STAGES };
+    let planned = if seconds.is_some() || is_full_run() { &STAGES[..] } else { &SHORT_STAGES };
     let stage_length = Duration::from_secs(seconds.unwrap_or(1));
     let mut site = Site::start();
     site.scale_to(STAGES[0]);
