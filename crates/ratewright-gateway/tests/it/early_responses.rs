@@ -98,7 +98,7 @@ async fn an_upstream_that_responds_and_stops_reading_is_dropped() {
     let timeouts = Timeouts { idle: Duration::from_millis(100), ..Timeouts::default() };
     let gateway = TestGateway::with_route(Route { timeouts, ..route(&[server.address]) }).await;
     let (_, pouring, _reads) = post_large(&gateway).await;
-    within("the client is disconnected", pouring).await.unwrap(); // the client is disconnected
+    within("the client is disconnected", pouring).await.unwrap();
 }
 
 /// The response arrives complete while the request continues, in HTTP/1.1 and HTTP/2.
