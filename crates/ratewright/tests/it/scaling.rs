@@ -24,7 +24,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use ratewright_lab::{Haproxy, Nginx, Redis, Stream, output, wait_until};
+use ratewright_lab::{Haproxy, Nginx, Redis, Stream, is_full_run, output, wait_until};
 
 use crate::process::Ratewright;
 use hpa::{E2, Hpa};
