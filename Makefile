@@ -8,10 +8,10 @@ run: ## run Ratewright on its defaults
 test: python ## what a change must pass: format, lints and tests; installs what is missing
 	@./.ci/test gate
 
-test-quick: python ## a part of it to run between two edits: no browsers, other proxies, packages, pages, lints
+test-quick: python ## format and the Rust tests without the slow modules, to run between two edits
 	@./.ci/test quick
 
-test-all: python ## the gate with new seeds and larger tests, then what takes long: other features, the book, many more histories
+test-all: python ## the gate with new seeds and larger tests, then the slow checks: other features, the book, many more histories
 	@./.ci/test all
 
 chaos: deps ## faults while under load, some minutes: the rows of docs/operations/reliability.md, and times by exit code

@@ -93,7 +93,11 @@ pub fn output_of(mut child: Child, limit: Duration) -> Output {
         let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw).expect("a process id");
         let _leads_none = kill_process_group(group, Signal::KILL);
         let _gone_already = child.kill();
-        panic!("not over within {limit:?}; it printed {:?} {:?}", stdout.text(), stderr.text());
+        panic!(
+            "process killed: still running after {limit:?}; stdout {:?}, stderr {:?}",
+            stdout.text(),
+            stderr.text()
+        );
     };
     Output { status, stdout: stdout.all(), stderr: stderr.all() }
 }

@@ -1,4 +1,4 @@
-//! Waits that end. Each has one deadline for all of it: an endless stream of small pieces is cut off too.
+//! Waits with a deadline. One deadline covers the whole wait, so an endless stream of small pieces is cut off too.
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::TcpListener;
@@ -23,7 +23,7 @@ pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     let start = Instant::now();
     let mut pause = Duration::from_micros(250);
     while !holds() {
-        assert!(start.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
+        assert!(start.elapsed() < PATIENCE, "timed out after {PATIENCE:?}, waiting until {what}");
         std::thread::sleep(pause);
         pause = (pause * 2).min(Duration::from_millis(5));
     }
@@ -37,7 +37,7 @@ pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
 pub fn receive<T>(channel: &Receiver<T>, what: &str) -> T {
     match channel.recv_timeout(PATIENCE) {
         Ok(message) => message,
-        Err(RecvTimeoutError::Timeout) => panic!("not within {PATIENCE:?}: {what}"),
+        Err(RecvTimeoutError::Timeout) => panic!("timed out after {PATIENCE:?}, waiting for {what}"),
         Err(RecvTimeoutError::Disconnected) => panic!("the sender ended without a message: {what}"),
     }
 }
@@ -103,7 +103,7 @@ pub fn within<T>(what: &str, future: impl Future<Output = T>) -> impl Future<Out
     async move {
         match tokio::time::timeout(PATIENCE, future).await {
             Ok(output) => output,
-            Err(_) => panic!("not within {PATIENCE:?}: {what}, awaited at {place}"),
+            Err(_) => panic!("timed out after {PATIENCE:?}, waiting for {what}, awaited at {place}"),
         }
     }
 }

@@ -21,8 +21,8 @@ const CLUSTER_BUS: u16 = 10_000;
 /// A free port on loopback. It is handed out again only after all others in the range.
 ///
 /// All test processes of the machine share a locked file with the last port. With random ports, two servers sometimes
-/// got the same one. What is not a test may still take the port before its server does: a server of the lab then gets
-/// another one.
+/// got the same one. Another program may still take the port before the server does; the lab then starts the server on
+/// another port.
 pub fn free_port() -> u16 {
     let mut file = shared_file();
     wait_until("the file with the last port is locked", || file.try_lock().is_ok()); // until this function ends

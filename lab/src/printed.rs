@@ -27,7 +27,7 @@ impl<R: Read + AsFd> Printed<R> {
         Self { pipe, deadline: Instant::now() + PATIENCE }
     }
 
-    /// From now on it has a minute again.
+    /// Sets the deadline to one minute from now.
     pub fn renew(&mut self) {
         self.deadline = Instant::now() + PATIENCE;
     }
@@ -40,7 +40,7 @@ impl<R: Read> Read for Printed<R> {
             if Instant::now() >= self.deadline {
                 return Err(Error::new(
                     ErrorKind::TimedOut,
-                    "the deadline for what a process prints is over",
+                    "deadline for reading the process's output passed",
                 ));
             }
             match self.pipe.read(buffer) {

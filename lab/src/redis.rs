@@ -172,7 +172,11 @@ impl Redis {
         !offsets.is_empty() && offsets.iter().all(|offset| *offset >= written)
     }
 
-    /// What `redis-cli` with these arguments prints; nothing if the server is not there. It is run only for options of its own.
+    /// What `redis-cli` would print for these arguments; empty if the server is down. `redis-cli` itself is started only if the first
+    /// argument is an option.
+    ///
+    /// # Panics
+    /// If the server does not reply within a minute.
     pub fn cli(&self, arguments: &[&str]) -> String {
         if arguments.first().is_some_and(|first| !first.starts_with('-')) {
             return match resp::command(self.port, arguments) {

@@ -58,7 +58,8 @@ impl ServerProcess {
         Self { supervisor, pid, log }
     }
 
-    /// Starts a server, and waits until it listens on its port. If something else has taken that meanwhile, it gets another one.
+    /// Starts a server, and waits until it listens on its port. If another process has taken the port in the meantime, the server gets
+    /// another port.
     ///
     /// # Panics
     /// Like [`Self::wait_until`].
@@ -108,7 +109,7 @@ impl ServerProcess {
         self.wait_until("the server listens", || self.listens_on(port));
     }
 
-    /// True if the server itself listens there: a connection may reach somebody else, who was there before it.
+    /// True if the server itself listens there: a connection may reach another process that had the port before.
     fn listens_on(&self, port: u16) -> bool {
         let descriptors = std::fs::read_dir(self.proc().join("fd")).into_iter().flatten().flatten();
         let own: BTreeSet<_> =

@@ -13,8 +13,8 @@ pub fn skip(reason: &str) {
     print(reason);
 }
 
-/// Prints why a test does not run, also with `CI` set: this user or machine lacks root's rights, a network or git, or only
-/// `make test-all` runs the test. The caller must then return.
+/// Prints why a test is skipped, and does not fail if `CI` is set. For what cannot be installed (root, namespaces, open files, a
+/// network address, a git checkout), and for tests that only `make test-all` runs. The caller must then return.
 pub fn skip_here(reason: &str) {
     print(reason);
 }

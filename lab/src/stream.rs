@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use crate::PATIENCE;
 
-/// A connection that can be read and written for a minute. A timeout of a single read would never end a stream that sends a line each
-/// second.
+/// A connection that can be read and written for a minute. A timeout for each read would never stop a stream that sends a line
+/// every second.
 #[derive(Debug)]
 pub struct Stream {
     stream: TcpStream,
@@ -31,7 +31,7 @@ impl Stream {
         Self { deadline: Instant::now() + time, ..self }
     }
 
-    /// From now on it has a minute again: for a kept-alive connection, before its next request.
+    /// Sets the deadline to one minute from now: for a kept-alive connection, before its next request.
     pub fn renew(&mut self) {
         self.deadline = Instant::now() + PATIENCE;
     }
@@ -88,7 +88,7 @@ impl Stream {
 }
 
 fn is_over() -> Error {
-    Error::new(ErrorKind::TimedOut, "the connection's deadline is over")
+    Error::new(ErrorKind::TimedOut, "connection deadline passed")
 }
 
 impl From<TcpStream> for Stream {

@@ -42,7 +42,7 @@ function run({ name, command, args, shell }) {
   let output = "";
   for (const stream of [child.stdout, child.stderr]) stream.setEncoding("utf8").on("data", (text) => (output += text));
   const late = setTimeout(() => {
-    output += `not over within ${JOB_MS / 1_000} s; the last test that began: ${begun(current)}\n`;
+    output += `killed: still running after ${JOB_MS / 1_000} s; the last test that began: ${begun(current)}\n`;
     kill(child);
   }, JOB_MS);
   return new Promise((done) => {

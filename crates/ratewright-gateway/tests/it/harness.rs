@@ -293,7 +293,9 @@ impl Client {
     async fn read(&mut self) -> Option<()> {
         match timeout_at(self.deadline, self.stream.read_buf(&mut self.rest)).await {
             Ok(read) => matches!(read, Ok(1..)).then_some(()),
-            Err(_) => panic!("not within {PATIENCE:?}; so far: {:?}", String::from_utf8_lossy(&self.rest)),
+            Err(_) => {
+                panic!("timed out after {PATIENCE:?}; read so far: {:?}", String::from_utf8_lossy(&self.rest))
+            }
         }
     }
 }

@@ -27,7 +27,10 @@ const pause = (ms) => new Promise((done) => setTimeout(done, ms));
 async function before(deadline, what, promise) {
   let timer;
   const late = new Promise((_, reject) => {
-    timer = setTimeout(() => reject(new Error(`not within ${PATIENCE_MS / 1_000} s: ${what}`)), deadline - Date.now());
+    timer = setTimeout(
+      () => reject(new Error(`timed out after ${PATIENCE_MS / 1_000} s, waiting until ${what}`)),
+      deadline - Date.now(),
+    );
   });
   try {
     return await Promise.race([promise, late]);
@@ -47,7 +50,7 @@ export async function until(what, call) {
     if (found) return found;
     await pause(50);
   }
-  throw new Error(`not within ${PATIENCE_MS / 1_000} s: ${what}`, { cause });
+  throw new Error(`timed out after ${PATIENCE_MS / 1_000} s, waiting until ${what}`, { cause });
 }
 
 // Starts a process that ends with the test, and with this process if that is killed.

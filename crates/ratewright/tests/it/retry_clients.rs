@@ -281,7 +281,7 @@ fn root() -> PathBuf {
 fn node(script: &str, variables: &[(&str, &str)]) -> Option<Value> {
     let client = root().join("clients/typescript");
     if !client.join("dist/index.js").exists() {
-        skip("the TypeScript client is not built; `make test` builds it");
+        skip("the TypeScript client is not built; `./.ci/node npm run build` builds it");
         return None;
     }
     let mut command = foreign(root().join(".ci/node"));
