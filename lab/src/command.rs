@@ -47,6 +47,12 @@ pub fn without_settings(command: &mut Command) -> &mut Command {
     names.chain(more).fold(command, |command, name| command.env_remove(name))
 }
 
+/// Removes all variables of the shell, but for those by which a test run finds what it started.
+pub fn without_environment(command: &mut Command) -> &mut Command {
+    let marks = ["TEST_RUN", "TEST_PROGRAM"].map(|name| std::env::var_os(name).map(|value| (name, value)));
+    command.env_clear().envs(marks.into_iter().flatten())
+}
+
 /// A program that is not ours: without the settings of the shell, and with the real clock, whichever one the tests have.
 pub fn foreign(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);

@@ -28,7 +28,9 @@ mod traffic;
 pub use caddy::Caddy;
 pub use certificates::write_certificates;
 pub use cluster::Cluster;
-pub use command::{end, foreign, output, output_of, output_within, wait, without_settings};
+pub use command::{
+    end, foreign, output, output_of, output_within, wait, without_environment, without_settings,
+};
 pub use deadline::{Load, PATIENCE, accept, all_of, join, lines_of, receive, wait_until, within};
 pub use envoy::{Envoy, Filter, Trust};
 pub use haproxy::Haproxy;

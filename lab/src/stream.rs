@@ -22,7 +22,8 @@ impl Stream {
     /// If nothing listens there.
     #[track_caller]
     pub fn connect(address: impl ToSocketAddrs) -> Self {
-        Self::from(TcpStream::connect(address).expect("it listens"))
+        let address = address.to_socket_addrs().expect("an address").next().expect("an address");
+        Self::from(TcpStream::connect_timeout(&address, PATIENCE).expect("it listens"))
     }
 
     /// The same connection, which can now be used for `time`.

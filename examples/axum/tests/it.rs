@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 
-use ratewright_lab::{Stream, receive, without_settings};
+use ratewright_lab::{Stream, end, receive, without_settings};
 
 struct Program(Child, String);
 
@@ -40,8 +40,7 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        end(&mut self.0);
     }
 }
 

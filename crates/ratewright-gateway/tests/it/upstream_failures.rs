@@ -161,19 +161,20 @@ async fn the_header_timeout_starts_when_the_request_is_sent() {
         Response::new(body("all of it"))
     })
     .await;
-    for route in [route(&[one.address]), route_to(&[two.url()], Protocol::Http2)] {
-        let timeouts = Timeouts { header: Duration::from_secs(1), ..Timeouts::default() };
+    let slow_client = async |route: Route| {
+        let timeouts = Timeouts { header: Duration::from_secs(3), ..Timeouts::default() };
         let gateway = TestGateway::with_route(Route { timeouts, ..route }).await;
         let mut client = gateway.connect().await;
         client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 24\r\n\r\n").await;
         for piece in ["one.", "two.", "six.", "ten.", "and."] {
             // Longer than the header timeout in total: the client is slow, not the server.
-            tokio::time::sleep(Duration::from_millis(250)).await;
+            tokio::time::sleep(Duration::from_millis(700)).await;
             client.send(piece).await;
         }
         client.send("last").await;
         assert_eq!(client.response().await.unwrap().text(), "all of it");
-    }
+    };
+    tokio::join!(slow_client(route(&[one.address])), slow_client(route_to(&[two.url()], Protocol::Http2)));
 }
 
 #[tokio::test]

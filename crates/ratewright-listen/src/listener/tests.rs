@@ -4,7 +4,7 @@ use super::*;
 use crate::proxy_protocol::ProxyProtocol;
 use crate::shutdown::{ShutdownPhase, ShutdownTrigger};
 use crate::tls::Tls;
-use ratewright_lab::within;
+use ratewright_lab::{free_port, within};
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 use std::net::Ipv4Addr;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -220,7 +220,7 @@ async fn connections_go_to_the_queue_with_the_fewest() {
 /// The runtime does not run in between, so it cannot know of any connection.
 #[tokio::test]
 async fn queued_connections_are_served_after_a_stop() {
-    let socket = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let socket = TcpListener::bind((Ipv4Addr::LOCALHOST, free_port())).await.unwrap();
     let (address, (trigger, stop)) = (socket.local_addr().unwrap(), ShutdownTrigger::new());
     let clients: Vec<_> = (0..100).map(|_| std::net::TcpStream::connect(address).unwrap()).collect();
     trigger.advance_to(ShutdownPhase::Draining);

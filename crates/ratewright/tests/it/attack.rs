@@ -17,8 +17,8 @@ use crate::process::Ratewright;
 const FILE: &str = "
 store: {local: {max_keys: 100000}}
 policies:
-- {name: per-client, by: ip, quota: {algorithm: fixed_window, rate: 1000000/100d}}
-- {name: strict, by: user, quota: {algorithm: fixed_window, rate: 5/100d}}
+- {name: per-client, by: ip, quota: {algorithm: fixed_window, rate: 1000000/100year}}
+- {name: strict, by: user, quota: {algorithm: fixed_window, rate: 5/100year}}
 ";
 
 /// The most memory that an attack may take: 100,000 keys, and the connections.

@@ -394,7 +394,7 @@ impl Ratewright {
 
     pub(crate) fn signal(&self, signal: &str) {
         let pid = self.child.0.id().to_string();
-        assert!(Command::new("kill").args(["-s", signal, &pid]).status().unwrap().success());
+        assert!(output(Command::new("kill").args(["-s", signal, &pid])).status.success());
     }
 }
 

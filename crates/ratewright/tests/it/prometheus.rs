@@ -7,7 +7,7 @@ use crate::process::Ratewright;
 
 /// Limits that refill more slowly than any test runs.
 const SLOW: &str = "
-api: {defaults: {token_bucket: {rate: 1/h, burst: 5}, fixed_window: {rate: 5/100d}}}
+api: {defaults: {token_bucket: {rate: 1/h, burst: 5}, fixed_window: {rate: 5/100year}}}
 metrics: {labels: {application: shop}}
 ";
 

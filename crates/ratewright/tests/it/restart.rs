@@ -6,6 +6,7 @@ mod systemd;
 mod upgrade;
 
 use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 
 use ratewright_lab::{Stream, accept, wait_until};
 
@@ -69,7 +70,9 @@ fn after_sigterm_readiness_fails_at_once_and_connections_are_accepted_for_the_de
     assert_eq!(kept.read_some(), b"", "the old one ends too");
     assert_eq!(ratewright.stop("INT").code(), Some(130), "Ctrl-C ends the delay");
     let brief = Ratewright::start_stopping_after("200ms", &config);
+    let gateway = brief.gateway.clone();
     assert_eq!(brief.stop("TERM").code(), Some(0), "when the delay is over, it ends by itself");
+    assert!(TcpStream::connect(gateway).is_err(), "it listens no more");
 }
 
 /// Ctrl-C is for developers, who have no load balancer.

@@ -580,18 +580,3 @@ fn the_readme_opens_with_what_ratewright_is() {
          and a tower layer on one engine."
     );
 }
-
-/// A path of one component, such as `/src`, is in the text for another reason.
-#[test]
-fn no_file_speaks_of_the_machine_it_was_written_on() {
-    let home = std::env::home_dir().unwrap_or_default();
-    let folders = [root(), home].map(|folder| (folder.components().count() > 2).then_some(folder));
-    for file in
-        ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "Makefile", "bench/README.md"]
-    {
-        let text = text(file);
-        for folder in folders.iter().flatten() {
-            assert!(!text.contains(folder.to_str().unwrap()), "{file} names a path of this machine");
-        }
-    }
-}

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use ratewright_lab::{Nginx, Redis, wait_until};
+use ratewright_lab::{Nginx, Redis, wait_until, without_environment};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -81,7 +81,7 @@ fn started(documents: &[Value], mount: &Path, redis: &Redis, upstream: &str) -> 
         args.map(|word| if word == mounted_at { mount.to_str().unwrap() } else { word }).collect();
     assert_eq!(args[0], "serve");
     let mut command = Command::new(env!("CARGO_BIN_EXE_ratewright"));
-    command.args(args).env_clear();
+    without_environment(command.args(args));
     for variable in container["env"].as_array().unwrap() {
         let name = variable["name"].as_str().unwrap();
         let value = match name {

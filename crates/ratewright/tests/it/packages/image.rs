@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use ratewright_lab::{Prometheus, output, wait_until};
+use ratewright_lab::{Prometheus, output, wait_until, without_environment};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -87,7 +87,7 @@ fn the_image_runs_without_root_and_without_a_shell() {
     assert!(user.split(':').all(|id| id.parse::<u32>().is_ok_and(|id| id > 0)), "USER {user}");
     let in_image = |words: &[String]| {
         let mut chroot = Command::new("chroot");
-        chroot.arg(format!("--userspec={user}")).arg(folder.path()).args(words).env_clear();
+        without_environment(&mut chroot).arg(format!("--userspec={user}")).arg(folder.path()).args(words);
         chroot.env("PATH", "/usr/sbin:/usr/bin").env("RATEWRIGHT_ADMIN", &admin);
         chroot.stdout(Stdio::null()).stderr(Stdio::piped());
         chroot

@@ -25,14 +25,14 @@ fn as_pid_1(extra: &str, script: impl FnOnce(&str, &TempDir)) -> Option<i32> {
     command.arg("serve").arg(&file);
     let mut unshare = Guarded(command.stderr(Stdio::null()).spawn().unwrap());
     wait_until("it serves", || control.exists());
-    let children = Command::new("pgrep").args(["-P", &unshare.0.id().to_string()]).output().unwrap();
+    let children = output(Command::new("pgrep").args(["-P", &unshare.0.id().to_string()]));
     let pid = String::from_utf8(children.stdout).unwrap().trim().to_owned();
     script(&pid, &folder);
     wait(&mut unshare.0).code()
 }
 
 fn kill(signal: &str, pid: &str) {
-    assert!(Command::new("kill").args(["-s", signal, pid]).status().unwrap().success());
+    assert!(output(Command::new("kill").args(["-s", signal, pid])).status.success());
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn the_first_process_of_a_container_waits_for_orphans() {
         let input = shell.0.stdin.take();
         assert!(wait(&mut shell.0).success());
         let children = || {
-            let listed = Command::new("ps").args(["-o", "stat=", "--ppid", pid]).output().unwrap();
+            let listed = output(Command::new("ps").args(["-o", "stat=", "--ppid", pid]));
             String::from_utf8(listed.stdout).unwrap().trim().to_owned()
         };
         wait_until("the first process has the child", || !children().is_empty());

@@ -175,7 +175,7 @@ fn systemd_is_notified_of_start_reload_upgrade_and_stop() {
     command.stdout(Stdio::null()).stderr(Stdio::null());
     let first = Guarded(command.spawn().unwrap());
     let signal = |pid: &str, signal: &str| {
-        assert!(Command::new("kill").args(["-s", signal, pid]).status().unwrap().success());
+        assert!(output(Command::new("kill").args(["-s", signal, pid])).status.success());
     };
     assert_eq!(heard(&socket), "READY=1\n");
     signal(&first.0.id().to_string(), "HUP");
@@ -212,7 +212,7 @@ fn a_full_notification_queue_does_not_delay_a_stop() {
     let log = Printed::by(program.0.stderr.take().unwrap());
     let mut log = BufReader::new(log).lines().map(Result::unwrap);
     assert!(log.any(|line| line.contains("NOTIFY_SOCKET accepts no message")), "the start is not held up");
-    assert!(Command::new("kill").arg(program.0.id().to_string()).status().unwrap().success());
+    assert!(output(Command::new("kill").arg(program.0.id().to_string())).status.success());
     let rest: Vec<String> = log.collect(); // until the program ends
     assert!(rest.iter().any(|line| line.contains("stopping")), "{rest:?}");
     assert_eq!(wait(&mut program.0).code(), Some(0));

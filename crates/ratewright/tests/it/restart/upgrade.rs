@@ -188,10 +188,10 @@ fn a_new_process_that_does_not_become_ready_changes_nothing() {
     assert_eq!(ask(&"x".repeat(100_000)), "", "nor does who talks for ever");
     let script = program.folder.path().join("sleeps");
     let sleeps = format!("sleep 600.{}", std::process::id());
-    std::fs::write(&script, format!("#!/bin/sh\nexec {sleeps}\n")).unwrap();
-    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
-    let is_asleep =
-        || Command::new("pgrep").args(["-f", &format!("^{sleeps}$")]).output().unwrap().status.success();
+    // Not written by this process: while one of its threads starts another program, that has the script open for writing.
+    let write = format!("printf '#!/bin/sh\\nexec {sleeps}\\n' >'{0}'; chmod 755 '{0}'", script.display());
+    assert!(output(Command::new("sh").args(["-c", &write])).status.success());
+    let is_asleep = || output(Command::new("pgrep").args(["-f", &format!("^{sleeps}$")])).status.success();
     std::thread::scope(|threads| {
         let first = threads.spawn(|| ask(&format!("upgrade {}", script.display())));
         wait_until("the new process runs", is_asleep);
@@ -213,7 +213,7 @@ fn a_new_process_accepts_no_connection_before_it_is_ready() {
     std::fs::write(program.file(), before + &store).unwrap();
     let new = || {
         let old = program.ratewright.id().to_string();
-        let found = Command::new("pgrep").args(["-P", &old]).output().unwrap().stdout;
+        let found = output(Command::new("pgrep").args(["-P", &old])).stdout;
         String::from_utf8(found).unwrap().trim().to_owned()
     };
     std::thread::scope(|threads| {
@@ -225,7 +225,7 @@ fn a_new_process_accepts_no_connection_before_it_is_ready() {
             assert_eq!(program.ratewright.admin("/ready").status, 200);
             assert_eq!(program.ratewright.get("check?key=k").status, 200);
         }
-        assert!(Command::new("kill").arg(new()).status().unwrap().success());
+        assert!(output(Command::new("kill").arg(new())).status.success());
         program.cannot_upgrade(&upgrade.join().unwrap(), "stopped before it was ready");
     });
 }
