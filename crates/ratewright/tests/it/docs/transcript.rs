@@ -36,9 +36,10 @@ impl<'a> Stage<'a> {
         Self { ratewright, folder, addresses: addresses.collect(), begun_at: Instant::now() }
     }
 
-    /// Seconds since it began, rounded up.
+    /// How far a value that counts down may be off: the seconds since it began, rounded up. Twice, because a burst that is doubled
+    /// meanwhile also doubles what has passed.
     fn n_seconds(&self) -> u64 {
-        self.begun_at.elapsed().as_secs() + 1
+        2 * (self.begun_at.elapsed().as_secs() + 1)
     }
 }
 
