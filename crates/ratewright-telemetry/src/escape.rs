@@ -1,11 +1,39 @@
 //! Escapes characters that a reader does not see, or that change how the text around them is shown. Clients choose
 //! their paths and names, so these could hold commands for the operator's terminal.
 
+use std::borrow::Cow;
+use std::fmt::Write as _;
+
 /// A text with control, bidirectional and invisible characters as escapes, such as `\n` and `\u{202e}`.
 pub fn escape_hidden(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     text.chars().for_each(|c| push_visible(&mut shown, c));
     shown
+}
+
+/// A text with its hidden characters as escapes, but for ASCII control characters: those that give it lines and colours stay.
+pub fn escape_hidden_in_lines(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    text.chars().for_each(|c| if c.is_ascii() { shown.push(c) } else { push_visible(&mut shown, c) });
+    shown
+}
+
+/// JSON, or a part of a string in JSON, with all characters but ASCII as escapes, such as `\u202e`.
+pub fn ascii_json(json: &str) -> Cow<'_, str> {
+    if json.bytes().all(|byte| byte.is_ascii() && byte != b'\x7f') {
+        return Cow::Borrowed(json);
+    }
+    let mut ascii = String::with_capacity(json.len() * 2);
+    for c in json.chars() {
+        if c.is_ascii() && c != '\x7f' {
+            ascii.push(c);
+            continue;
+        }
+        for unit in c.encode_utf16(&mut [0; 2]) {
+            let _infallible = write!(ascii, "\\u{unit:04x}");
+        }
+    }
+    Cow::Owned(ascii)
 }
 
 /// Appends a character, or its escape if it is hidden.
@@ -39,5 +67,22 @@ mod tests {
     fn no_hidden_character_is_left() {
         let all: String = ('\0'..=char::MAX).collect();
         assert!(!escape_hidden(&all).chars().any(is_hidden));
+        assert!(!escape_hidden_in_lines(&all).chars().any(|c| is_hidden(c) && !c.is_ascii()));
+    }
+
+    #[test]
+    fn lines_and_colours_stay() {
+        let line = "\x1b[32m INFO\x1b[0m path=/a\u{202e}\u{2028}grüße\u{e0041}\n";
+        assert_eq!(
+            escape_hidden_in_lines(line),
+            "\x1b[32m INFO\x1b[0m path=/a\\u{202e}\\u{2028}grüße\\u{e0041}\n"
+        );
+    }
+
+    #[test]
+    fn json_becomes_ascii_and_means_the_same() {
+        assert_eq!(ascii_json(r#"{"a":"b\n"}"#), r#"{"a":"b\n"}"#);
+        let json = "\"\u{2028}\u{202e}\u{feff}\u{7f}grü\u{e0041}\"";
+        assert_eq!(ascii_json(json), r#""\u2028\u202e\ufeff\u007fgr\u00fc\udb40\udc41""#);
     }
 }

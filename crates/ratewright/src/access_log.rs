@@ -23,6 +23,7 @@ use std::time::Duration;
 use http::Version;
 use parking_lot::{Condvar, Mutex};
 use ratewright_gateway::access_log::{AccessLog, AccessLogEntry};
+use ratewright_telemetry::ascii_json;
 use serde::{Serialize, Serializer};
 use serde_json::ser::Formatter;
 use tokio::sync::oneshot;
@@ -202,20 +203,7 @@ impl AccessLog for AccessLogBuffer {
 
 impl Formatter for AsciiFormatter {
     fn write_string_fragment<W: ?Sized + Write>(&mut self, writer: &mut W, text: &str) -> io::Result<()> {
-        if text.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
-            return writer.write_all(text.as_bytes());
-        }
-        for char in text.chars() {
-            match char {
-                ' '..='~' => writer.write_all(&[char as u8])?,
-                _ => {
-                    for unit in char.encode_utf16(&mut [0; 2]) {
-                        write!(writer, "\\u{unit:04x}")?;
-                    }
-                }
-            }
-        }
-        Ok(())
+        writer.write_all(ascii_json(text).as_bytes())
     }
 }
 

@@ -187,9 +187,9 @@ impl ExplainReply {
         }
         let verdict =
             if self.allowed { "allowed".to_owned() } else { format!("denied with {}", self.status) };
-        let _ = writeln!(text, "\n{verdict} (basis {}); nothing was spent", self.basis);
+        let _ = writeln!(text, "\n{verdict} (basis {}); nothing was spent", escape_hidden(&self.basis));
         for (name, value) in &self.headers {
-            let _ = writeln!(text, "  {name}: {}", escape_hidden(value));
+            let _ = writeln!(text, "  {}: {}", escape_hidden(name), escape_hidden(value));
         }
         text
     }

@@ -1,10 +1,15 @@
 //! The log, on standard error.
 //!
 //! Text on a terminal, JSON elsewhere. A reload can change the levels.
+//!
+//! Lines hold texts of clients, such as paths. JSON is in ASCII, because some readers end a line at U+2028; in text, characters
+//! are escaped that change how a terminal shows the others.
 
-use std::io::IsTerminal;
+use std::borrow::Cow;
+use std::io::{IsTerminal, Write};
 use std::sync::OnceLock;
 
+use ratewright_telemetry::{ascii_json, escape_hidden_in_lines};
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
@@ -14,6 +19,26 @@ use crate::config::{LogConfig, LogFormat, TracesConfig};
 
 /// The handle that changes the levels.
 static LEVELS: OnceLock<reload::Handle<Targets, Registry>> = OnceLock::new();
+
+/// Escapes what clients may have put into a line.
+struct EscapingWriter<W> {
+    out: W,
+    is_text: bool,
+}
+
+impl<W: Write> Write for EscapingWriter<W> {
+    /// Gets a whole line at a time.
+    fn write(&mut self, line: &[u8]) -> std::io::Result<usize> {
+        let text = String::from_utf8_lossy(line);
+        let shown = if self.is_text { Cow::Owned(escape_hidden_in_lines(&text)) } else { ascii_json(&text) };
+        self.out.write_all(shown.as_bytes())?;
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.out.flush()
+    }
+}
 
 /// Starts the log.
 #[cfg_attr(not(feature = "otel"), expect(unused_variables, reason = "used only with the feature otel"))]
@@ -25,7 +50,8 @@ pub(crate) fn begin(config: &LogConfig, traces: Option<&TracesConfig>) {
         LogFormat::Auto => is_terminal,
     };
     let (levels, handle) = reload::Layer::new(levels(config));
-    let lines = fmt::layer().with_writer(std::io::stderr).with_ansi(is_terminal && is_text);
+    let writer = move || EscapingWriter { out: std::io::stderr(), is_text };
+    let lines = fmt::layer().with_writer(writer).with_ansi(is_terminal && is_text);
     let lines = if is_text {
         lines.with_target(false).boxed()
     } else {

@@ -56,6 +56,26 @@ fn a_mistyped_variable_logs_a_warning_unless_the_file_uses_it() {
     assert_eq!(log.iter().filter(|line| line.contains("RATEWRIGHT_")).count(), 1, "{log:#?}");
 }
 
+/// Some readers end a line at U+2028, and terminals obey the others.
+#[test]
+fn hidden_characters_of_a_path_are_escapes_in_the_log() {
+    let hidden = "/a\u{2028}\u{202e}\u{2066}\u{feff}\u{e0041}ü";
+    for (format, shown) in [
+        ("json", r"/a\u2028\u202e\u2066\ufeff\udb40\udc41\u00fc"),
+        ("text", r"/a\u{2028}\u{202e}\u{2066}\u{feff}\u{e0041}ü"),
+    ] {
+        let ratewright = Ratewright::start(&config(&format!("{{level: info, format: {format}}}")));
+        let decide = || ratewright.decide(&json!({"ip": "192.0.2.1", "path": hidden})).status;
+        assert_eq!([decide(), decide()], [200, 429]);
+        ratewright.wait_for_line(&["WARN", "denied", shown]);
+        if format == "json" {
+            let mut lines =
+                ratewright.logged().into_iter().map(|line| serde_json::from_str::<Value>(&line).unwrap());
+            assert!(lines.any(|line| line["path"] == hidden), "a parser reads the path as it was");
+        }
+    }
+}
+
 /// The log line of a denial and its response name the same request, through every entrypoint.
 #[test]
 fn a_denial_is_found_in_the_log_by_the_id_of_its_response() {
