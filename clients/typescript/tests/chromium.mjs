@@ -4,13 +4,13 @@ import { environment } from "./environment.mjs";
 
 export const CHROMIUM = process.env.CHROMIUM ?? "/usr/bin/chromium";
 
-/** Starts it with a profile of its own. It ends with this process at the latest: it reads from a pipe. */
-export async function launchChromium() {
+/** Starts it with a profile of its own, and more arguments. It ends with this process at the latest: it reads from a pipe. */
+export async function launchChromium(...args) {
   const launch = (chromiumSandbox) =>
     chromium.launch({
       executablePath: CHROMIUM,
       chromiumSandbox,
-      args: ["--disable-gpu", "--disable-quic", "--no-proxy-server"],
+      args: ["--disable-gpu", "--disable-quic", "--no-proxy-server", ...args],
       env: environment(),
       timeout: 60_000,
     });

@@ -17,10 +17,10 @@
 //! An exposed listener authenticates first, so its 401 comes before any 403. The program does not open an exposed
 //! listener without tokens: see [`is_exposed`].
 //!
-//! A local browser also runs pages of other sites, which must not act for the operator. Browsers send the site of a
-//! page; a page that uses DNS rebinding is recognised by its host name. So a loopback request counts as local only if
-//! it names no other site, and its `Host` is `localhost` or an IP address other than `0.0.0.0` and `[::]`. Requests
-//! with a valid token are always accepted.
+//! A local browser also runs pages of other sites, which must not act for the operator. To `localhost`, 127.0.0.0/8 and
+//! `[::1]`, browsers send the site of a page (`Sec-Fetch-Site`); to any other name or spelling of this machine they send
+//! nothing. So a loopback request counts as local only if `Host` is one of these three, no header names another site,
+//! and a browser's `User-Agent` comes with `Sec-Fetch-Site`. Requests with a valid token are always accepted.
 //!
 //! Forward authentication has a rule of its own, because `Authorization`, `Host` and `Origin` are the client's there: see
 //! [`Access::authenticate_proxy`].
@@ -39,7 +39,8 @@ use axum::extract::{ConnectInfo, Request};
 use axum::middleware::Next;
 use axum::response::IntoResponse;
 use http::request::Parts;
-use http::{Extensions, HeaderMap, HeaderName, StatusCode, header};
+use http::uri::Authority;
+use http::{Extensions, HeaderMap, HeaderName, StatusCode, Uri, header};
 use ratewright_http::Problem;
 use ratewright_http::address::Proxies;
 
@@ -72,6 +73,8 @@ pub struct Caller<'a> {
     pub peer: IpAddr,
     /// The request's headers.
     pub headers: &'a HeaderMap,
+    /// The host in the request's target: always in HTTP/2, seldom in HTTP/1.
+    pub authority: Option<&'a str>,
     /// Set if the client presented a valid certificate.
     pub client_certified: Option<ClientCertified>,
     /// True if the listener requires a load balancer's PROXY protocol.
@@ -124,19 +127,20 @@ pub fn is_exposed(address: SocketAddr) -> bool {
 impl<'a> Caller<'a> {
     /// The sender of a request, according to the listener. Without an address it is not local.
     pub fn of(request: &'a Request) -> Self {
-        Self::new(request.headers(), request.extensions())
+        Self::new(request.headers(), request.uri(), request.extensions())
     }
 
     /// The sender of a request with this head.
     pub(crate) fn of_head(head: &'a Parts) -> Self {
-        Self::new(&head.headers, &head.extensions)
+        Self::new(&head.headers, &head.uri, &head.extensions)
     }
 
-    fn new(headers: &'a HeaderMap, extensions: &Extensions) -> Self {
+    fn new(headers: &'a HeaderMap, target: &'a Uri, extensions: &Extensions) -> Self {
         let peer = extensions.get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(peer)| peer.ip());
         Self {
             peer: peer.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
             headers,
+            authority: target.authority().map(Authority::as_str),
             client_certified: extensions.get().copied(),
             is_behind_load_balancer: extensions.get::<BehindLoadBalancer>().is_some(),
         }
@@ -150,11 +154,32 @@ impl<'a> Caller<'a> {
 
     /// Rejects a request from a local browser for a page of another site.
     fn reject_cross_site(&self) -> Result<(), Problem> {
-        let Some(why) = cross_site_reason(self.headers).filter(|_| self.is_local()) else { return Ok(()) };
+        let Some(why) = self.cross_site_reason().filter(|_| self.is_local()) else { return Ok(()) };
         let detail = format!(
             "{why}; the request may come from a web page of another site; set api.tokens, and send one as \"Authorization: Bearer TOKEN\""
         );
         Err(Problem::new(StatusCode::FORBIDDEN, detail))
+    }
+
+    /// Why a request looks like one from a page of another site.
+    fn cross_site_reason(&self) -> Option<&'static str> {
+        let text = |name| self.headers.get(name).map(|value| value.to_str().unwrap_or_default());
+        let site = text(SEC_FETCH_SITE);
+        if site.is_some_and(|site| !matches!(site, "same-origin" | "none")) {
+            return Some("Sec-Fetch-Site names another site");
+        }
+        if text(header::ORIGIN).is_some_and(|page| !is_local_page(page)) {
+            return Some("Origin is not on this machine");
+        }
+        if text(header::REFERER).is_some_and(|page| !is_local_page(page)) {
+            return Some("Referer is not on this machine");
+        }
+        let hosts = self.headers.get_all(header::HOST).iter().map(|value| value.to_str().unwrap_or_default());
+        if self.authority.into_iter().chain(hosts).any(|host| !is_local_host(host)) {
+            return Some("Host is not localhost, 127.0.0.1 or [::1]");
+        }
+        let is_browser = text(header::USER_AGENT).is_some_and(|agent| agent.starts_with("Mozilla/"));
+        (is_browser && site.is_none()).then_some("User-Agent is a browser's, without Sec-Fetch-Site")
     }
 }
 
@@ -181,7 +206,7 @@ impl Access {
     /// True if the caller is local and not a page of another site, or has a token, or has a certificate and no tokens are
     /// configured.
     pub fn allows(&self, caller: Caller<'_>) -> bool {
-        (caller.is_local() && cross_site_reason(caller.headers).is_none())
+        (caller.is_local() && caller.cross_site_reason().is_none())
             || bearer(caller.headers).is_some_and(|token| self.has_token(token))
             || (caller.client_certified.is_some() && !self.has_tokens())
     }
@@ -244,40 +269,19 @@ impl Access {
     }
 }
 
-/// Why a request looks like one from a page of another site.
-fn cross_site_reason(headers: &HeaderMap) -> Option<&'static str> {
-    let text = |name| headers.get(name).map(|value| value.to_str().unwrap_or_default());
-    if text(SEC_FETCH_SITE).is_some_and(|site| !matches!(site, "same-origin" | "none")) {
-        return Some("Sec-Fetch-Site names another site");
-    }
-    let is_here = |host: &str| host.eq_ignore_ascii_case("localhost") || ip(host).is_some_and(is_loopback);
-    let page = |origin: &str| origin.split_once("://").is_some_and(|(_, host)| is_here(without_port(host)));
-    if text(header::ORIGIN).is_some_and(|origin| !page(origin)) {
-        return Some("Origin is not on this machine");
-    }
-    if text(header::HOST).is_some_and(|host| !is_local_host(without_port(host))) {
-        return Some("Host must be localhost or an IP address in standard form, not 0.0.0.0 or [::]");
-    }
-    None
+/// True for the URL of a page on this machine, or the origin of one.
+fn is_local_page(url: &str) -> bool {
+    let host = url.split_once("://").and_then(|(_, rest)| rest.split(['/', '?', '#']).next());
+    host.is_some_and(is_local_host)
 }
 
-/// True for `localhost` and for an address in its standard form. Browsers send no other form (`127.1`, `0x7f000001`).
-/// `0.0.0.0` and `[::]` connect to this machine, but browsers do not send the site of a page to them.
-fn is_local_host(host: &str) -> bool {
-    let is_address = ip(host).is_some_and(|ip| !ip.to_canonical().is_unspecified());
-    is_address || host.eq_ignore_ascii_case("localhost")
-}
-
-fn is_loopback(ip: IpAddr) -> bool {
-    ip.to_canonical().is_loopback()
-}
-
-/// A host as an address; IPv6 is in brackets.
-fn ip(host: &str) -> Option<IpAddr> {
-    match host.strip_prefix('[') {
-        None => host.parse().ok().map(IpAddr::V4),
-        Some(rest) => rest.strip_suffix(']')?.parse().ok().map(IpAddr::V6),
-    }
+/// True for `localhost`, 127.0.0.0/8 and `[::1]`, in the spelling that browsers send, with any port. A page reaches this machine
+/// by other names too, such as `0.0.0.0` and `[::ffff:127.0.0.1]`, but there browsers do not say whose page it is.
+fn is_local_host(authority: &str) -> bool {
+    let host = without_port(authority);
+    host.eq_ignore_ascii_case("localhost")
+        || host == "[::1]"
+        || host.parse::<Ipv4Addr>().is_ok_and(|address| address.is_loopback())
 }
 
 /// A host without its port.
@@ -337,6 +341,7 @@ mod tests {
     fn caller<'a>(headers: &'a HeaderMap, peer: &str) -> Caller<'a> {
         Caller {
             headers,
+            authority: None,
             peer: peer.parse().unwrap(),
             client_certified: None,
             is_behind_load_balancer: false,
@@ -415,22 +420,38 @@ mod tests {
     fn a_page_of_another_site_is_not_local() {
         let site = "Sec-Fetch-Site names another site";
         let origin = "Origin is not on this machine";
-        let host = "Host must be localhost or an IP address in standard form, not 0.0.0.0 or [::]";
+        let referer = "Referer is not on this machine";
+        let agent = "User-Agent is a browser's, without Sec-Fetch-Site";
         for (fields, expected) in [
             (&[][..], None),
             (&[("host", "127.0.0.1:8080")], None),
             (&[("host", "[::1]:8080")], None),
             (&[("host", "[::1]")], None),
             (&[("host", "LocalHost:8080")], None),
-            (&[("host", "192.0.2.7")], None),
-            (&[("host", "evil.example:8080")], Some(host)),
-            (&[("host", "127.0.0.1.evil.example")], Some(host)),
-            (&[("host", "localhost.evil.example")], Some(host)),
-            (&[("host", "t")], Some(host)),
-            (&[("host", "")], Some(host)),
-            (&[("host", "::1")], Some(host)),
-            (&[("host", "127.0.0.1@evil.example")], Some(host)),
-            (&[("host", "\u{fc}")], Some(host)),
+            (&[("host", "localhost:9999")], None), // of ssh -L
+            (&[("host", "192.0.2.7")], Some(HOST_RULE)),
+            (&[("host", "evil.example:8080")], Some(HOST_RULE)),
+            (&[("host", "127.0.0.1.evil.example")], Some(HOST_RULE)),
+            (&[("host", "localhost.evil.example")], Some(HOST_RULE)),
+            (&[("host", "t")], Some(HOST_RULE)),
+            (&[("host", "")], Some(HOST_RULE)),
+            (&[("host", "::1")], Some(HOST_RULE)),
+            (&[("host", "127.0.0.1@evil.example")], Some(HOST_RULE)),
+            (&[("host", "\u{fc}")], Some(HOST_RULE)),
+            (&[("host", "127.0.0.1"), ("host", "evil.example")], Some(HOST_RULE)),
+            (&[("user-agent", "curl/8.5.0"), ("host", "127.0.0.1")], None),
+            (&[("user-agent", "python-requests/2.32 Mozilla/5.0")], None),
+            (&[("user-agent", "Mozilla/5.0 (X11; Linux x86_64)"), ("host", "127.0.0.1")], Some(agent)),
+            (&[("user-agent", "Mozilla/5.0"), ("sec-fetch-site", "same-origin")], None),
+            (&[("user-agent", "Mozilla/5.0"), ("sec-fetch-site", "none")], None),
+            (&[("user-agent", "Mozilla/5.0"), ("sec-fetch-site", "cross-site")], Some(site)),
+            (&[("referer", "http://localhost:8082/?a=https://b")], None),
+            (&[("referer", "http://127.0.0.1/page")], None),
+            (&[("referer", "https://evil.example/")], Some(referer)),
+            (&[("referer", "https://evil.example/http://localhost/")], Some(referer)),
+            (&[("referer", "http://localhost@evil.example/")], Some(referer)),
+            (&[("referer", "http://localhost.evil.example")], Some(referer)),
+            (&[("referer", "evil")], Some(referer)),
             (&[("sec-fetch-site", "same-origin")], None),
             (&[("sec-fetch-site", "none")], None),
             (&[("sec-fetch-site", "cross-site")], Some(site)),
@@ -450,22 +471,31 @@ mod tests {
         }
     }
 
-    /// A page can reach this machine by 0.0.0.0, and browsers send neither Origin nor Sec-Fetch-Site with a plain GET to it.
+    const HOST_RULE: &str = "Host is not localhost, 127.0.0.1 or [::1]";
+
+    /// A page can reach this machine by these hosts, and browsers send neither Origin nor Sec-Fetch-Site with a plain GET to them;
+    /// or no browser sends them.
     #[test]
-    fn an_unspecified_or_unusual_host_is_not_local() {
+    fn a_host_in_an_unusual_spelling_is_not_local() {
+        let none = HeaderMap::new();
         for host in concat!(
             "0.0.0.0 0.0.0.0:8080 [::] [::]:8080 [0:0:0:0:0:0:0:0] [::ffff:0.0.0.0] [::ffff:0:0]:80 ",
+            "[::ffff:127.0.0.1] [::ffff:7f00:1]:8080 [::7f00:1] [0:0:0:0:0:0:0:1] [::0001] [::1%25lo] [64:ff9b::7f00:1] ",
             "0 0:8080 00 0x0 0x0:8080 0.0 0.0.0 00.0.0.0 0000.0.0.0 . 1 127.1 127.1:8080 127.0.1 127.0.0.01 127.0.0.1. ",
-            "127.0.0.256 2130706433 0x7f000001 0x7f.0.0.1 0177.0.0.1 017700000001 [ [] [::1 [::1]x [::1]:80x [127.0.0.1]"
+            "127.0.0.256 128.0.0.1 2130706433 0x7f000001 0x7f.0.0.1 0177.0.0.1 017700000001 localhost. localhost:80x ",
+            "localhost.localdomain ip6-localhost [ [] [::1 [::1]x [::1]:80x [127.0.0.1] 127.0.0.1:80:80"
         )
         .split(' ')
         {
-            let host_rule = "Host must be localhost or an IP address in standard form, not 0.0.0.0 or [::]";
-            let expected = Some(host_rule.to_owned());
+            let expected = Some(HOST_RULE.to_owned());
             assert_eq!(by_page(&Access::default(), &[("host", host)]), expected, "{host}");
+            let target = Caller { authority: Some(host), ..caller(&none, "::1") };
+            assert!(!Access::default().allows(target), "{host} as target");
         }
-        for host in ["127.0.0.1", "127.9.9.9:1", "[::1]:8080", "[::ffff:127.0.0.1]", "localhost:"] {
+        for host in ["127.0.0.1", "127.9.9.9:1", "[::1]:8080", "[::1]", "localhost:", "LOCALHOST:80"] {
             assert_eq!(by_page(&Access::default(), &[("host", host)]), None, "{host}");
+            let target = Caller { authority: Some(host), ..caller(&none, "::1") };
+            assert!(Access::default().allows(target), "{host} as target");
         }
     }
 

@@ -5,6 +5,7 @@ import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { mkdtempSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { createServer as createHttpServer, request as httpRequest } from "node:http";
 import { createRequire } from "node:module";
 import { connect, createServer } from "node:net";
 import { tmpdir } from "node:os";
@@ -86,6 +87,26 @@ export async function startFront(test, port) {
   await once(front, "listening");
   test.after(() => front.close());
   return `http://127.0.0.1:${front.address().port}`;
+}
+
+// A proxy on every address of this machine that records which host a browser named, and the status that it got.
+export async function startRecorder(test, url) {
+  const answers = [];
+  const proxy = createHttpServer((request, response) => {
+    const { method, url: path, rawHeaders } = request;
+    const { hostname, port } = new URL(url);
+    const passed = httpRequest({ hostname, port, method, path, headers: rawHeaders }, (answer) => {
+      answers.push({ host: request.headers.host, path, status: answer.statusCode });
+      response.writeHead(answer.statusCode, answer.headers);
+      answer.pipe(response);
+    });
+    passed.on("error", () => response.destroy());
+    request.pipe(passed);
+  });
+  proxy.listen(0, "::");
+  await once(proxy, "listening");
+  test.after(() => proxy.closeAllConnections() ?? proxy.close());
+  return { answers, port: proxy.address().port };
 }
 
 const get = (url, options) => fetch(url, { ...options, signal: AbortSignal.timeout(PATIENCE_MS) });

@@ -351,6 +351,9 @@ fn a_web_page_may_only_ask_about_itself() {
         "Host: localhost\r\nSec-Fetch-Site: same-site\r\n",
         "Host: 127.0.0.1:8080\r\nOrigin: https://evil.example\r\n",
         "Host: evil.example\r\n",
+        "Host: [::ffff:7f00:1]:8080\r\n", // an image of a page in Chromium
+        "Host: localhost\r\nUser-Agent: Mozilla/5.0 (X11; Linux x86_64)\r\n",
+        "Host: localhost\r\nReferer: https://evil.example/\r\n",
     ];
     for (listener, call) in [
         (api, "POST /api/v1/rate-limit/check?key=a"),

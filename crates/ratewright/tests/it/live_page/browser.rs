@@ -11,7 +11,8 @@ fn the_page_works_in_a_browser() {
         return skip("Chromium is not installed; `make deps` installs it");
     }
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let scripts = ["page.test.mjs", "curl.test.mjs"].map(|name| folder.join("tests/browser").join(name));
+    let scripts = ["page.test.mjs", "curl.test.mjs", "other_sites.test.mjs"]
+        .map(|name| folder.join("tests/browser").join(name));
     let mut command = foreign(folder.join("../../.ci/node"));
     // Without a terminal, Node 20 would write TAP.
     command
