@@ -18,22 +18,31 @@ pub fn escape_hidden_in_lines(text: &str) -> String {
     shown
 }
 
-/// JSON, or a part of a string in JSON, with all characters but ASCII as escapes, such as `\u202e`.
+/// JSON, or a part of a string in JSON, with its hidden characters as escapes, such as `\u202e`. A newline at its end stays.
+pub fn escape_hidden_in_json(json: &str) -> Cow<'_, str> {
+    escape_in_json(json, |c| is_hidden(c) && c != '\n')
+}
+
+/// The same with escapes for all characters but visible ASCII.
 pub fn ascii_json(json: &str) -> Cow<'_, str> {
-    if json.bytes().all(|byte| byte.is_ascii() && byte != b'\x7f') {
+    escape_in_json(json, |c| !c.is_ascii() || c == '\x7f')
+}
+
+fn escape_in_json(json: &str, is_escaped: impl Fn(char) -> bool) -> Cow<'_, str> {
+    if !json.contains(&is_escaped) {
         return Cow::Borrowed(json);
     }
-    let mut ascii = String::with_capacity(json.len() * 2);
+    let mut escaped = String::with_capacity(json.len() * 2);
     for c in json.chars() {
-        if c.is_ascii() && c != '\x7f' {
-            ascii.push(c);
+        if !is_escaped(c) {
+            escaped.push(c);
             continue;
         }
         for unit in c.encode_utf16(&mut [0; 2]) {
-            let _infallible = write!(ascii, "\\u{unit:04x}");
+            let _infallible = write!(escaped, "\\u{unit:04x}");
         }
     }
-    Cow::Owned(ascii)
+    Cow::Owned(escaped)
 }
 
 /// Appends a character, or its escape if it is hidden.
@@ -80,8 +89,11 @@ mod tests {
     }
 
     #[test]
-    fn json_becomes_ascii_and_means_the_same() {
+    fn json_is_escaped_and_means_the_same() {
         assert_eq!(ascii_json(r#"{"a":"b\n"}"#), r#"{"a":"b\n"}"#);
+        let line = "\"p01, …\u{2028}\u{202e}\u{feff}\u{7f}grü\u{e0041}\"\n";
+        let shown = "\"p01, …\\u2028\\u202e\\ufeff\\u007fgrü\\udb40\\udc41\"\n";
+        assert_eq!(escape_hidden_in_json(line), shown);
         let json = "\"\u{2028}\u{202e}\u{feff}\u{7f}grü\u{e0041}\"";
         assert_eq!(ascii_json(json), r#""\u2028\u202e\ufeff\u007fgr\u00fc\udb40\udc41""#);
     }

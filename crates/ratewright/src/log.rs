@@ -2,14 +2,14 @@
 //!
 //! Text on a terminal, JSON elsewhere. A reload can change the levels.
 //!
-//! Lines hold texts of clients, such as paths. JSON is in ASCII, because some readers end a line at U+2028; in text, characters
-//! are escaped that change how a terminal shows the others.
+//! Lines hold texts of clients, such as paths. Characters that no reader sees, that change how a
+//! terminal shows the others, or that end a line for some readers, such as U+2028, become escapes.
 
 use std::borrow::Cow;
 use std::io::{IsTerminal, Write};
 use std::sync::OnceLock;
 
-use ratewright_telemetry::{ascii_json, escape_hidden_in_lines};
+use ratewright_telemetry::{escape_hidden_in_json, escape_hidden_in_lines};
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
@@ -30,7 +30,11 @@ impl<W: Write> Write for EscapingWriter<W> {
     /// Gets a whole line at a time.
     fn write(&mut self, line: &[u8]) -> std::io::Result<usize> {
         let text = String::from_utf8_lossy(line);
-        let shown = if self.is_text { Cow::Owned(escape_hidden_in_lines(&text)) } else { ascii_json(&text) };
+        let shown = if self.is_text {
+            Cow::Owned(escape_hidden_in_lines(&text))
+        } else {
+            escape_hidden_in_json(&text)
+        };
         self.out.write_all(shown.as_bytes())?;
         Ok(line.len())
     }

@@ -61,7 +61,7 @@ fn a_mistyped_variable_logs_a_warning_unless_the_file_uses_it() {
 fn hidden_characters_of_a_path_are_escapes_in_the_log() {
     let hidden = "/a\u{2028}\u{202e}\u{2066}\u{feff}\u{e0041}ü";
     for (format, shown) in [
-        ("json", r"/a\u2028\u202e\u2066\ufeff\udb40\udc41\u00fc"),
+        ("json", r"/a\u2028\u202e\u2066\ufeff\udb40\udc41ü"),
         ("text", r"/a\u{2028}\u{202e}\u{2066}\u{feff}\u{e0041}ü"),
     ] {
         let ratewright = Ratewright::start(&config(&format!("{{level: info, format: {format}}}")));
