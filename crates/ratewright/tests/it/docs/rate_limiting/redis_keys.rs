@@ -14,10 +14,15 @@ use crate::process::{Ratewright, run};
 /// How keys begin, by the files in `examples/`.
 pub(super) const PREFIXES: [&str; 3] = ["ratelimit:", "rate-limit:", "rate_limiter:"];
 
+/// Buckets that are full again in a tenth of a second would be gone before a busy machine looks at them.
+const SETTINGS: &str = "deadline: 10s, min_ttl: 1h";
+
 /// A limiter on that server, by a file of `examples/`.
 fn start_example(name: &str, server: &Redis) -> Ratewright {
-    let text = text_of(&format!("examples/{name}")).replace("    deadline: 5ms", "    #");
-    let text = replaced(&text, "    prefix:", "    deadline: 10s\n    prefix:");
+    let text = text_of(&format!("examples/{name}"));
+    let text = text.replace("    deadline: 5ms", "    #").replace("    min_ttl: 120s", "    #");
+    let settings = SETTINGS.replace(", ", "\n    ");
+    let text = replaced(&text, "    prefix:", &format!("    {settings}\n    prefix:"));
     let (url, proxies) = (server.url(), "127.0.0.1");
     let ratewright =
         Ratewright::start_profile(&text, None, &[("REDIS_URL", &url), ("TRUSTED_PROXIES", proxies)]);
@@ -54,7 +59,7 @@ fn keys_of_every_form(server: &Redis) {
   - { name: steps, when: { path: /steps }, quota: { rate: 2/4h, burst: 5, refill: stepped } }
   - { name: all, quota: { rate: 100/h } }
 ";
-    let store = format!("store: {{redis: {{url: '{}', deadline: 10s}}}}\n{policies}", server.url());
+    let store = format!("store: {{redis: {{url: '{}', {SETTINGS}}}}}\n{policies}", server.url());
     let ratewright = Ratewright::start(&store);
     ratewright.wait_for_redis();
     let client = "203.0.113.7";

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   x-ratelimit-reset: 1794756097        a time of day: as many digits
-//!   "resetAfterSeconds":360              counts down: off by the seconds that passed at most
+//!   "resetAfterSeconds":360              counts down, but not to 0: less by the seconds that passed at most
 //!   date: Sun, 15 Nov 2026 15:15:36 GMT  a date
 //!   "correlationId":"7d1c0f5a8be24c6f…"  an id that was made: 32 hexadecimal digits
 //! ```
@@ -62,7 +62,10 @@ const FIELDS: [&str; 3] = ["full_at of ", "lastRefill", "opened_at"];
 pub(in super::super) fn is_alike(command: &str, written: &str, printed: &str, n_seconds: u64) -> bool {
     let (written, printed) = (pieces(command, written), pieces(command, printed));
     let is_alike = |(written, printed): (&Piece, &Piece)| match (written, printed) {
-        (Piece::Left(written), Piece::Left(printed)) => written.abs_diff(*printed) <= n_seconds,
+        (Piece::Left(written), Piece::Left(printed)) => {
+            let is_later = written.saturating_sub(*printed) <= n_seconds && *printed <= written + 1;
+            is_later && (*printed > 0) == (*written > 0)
+        }
         (written, printed) => written == printed,
     };
     written.len() == printed.len() && written.iter().zip(&printed).all(is_alike)
