@@ -20,7 +20,8 @@
 //! A local browser also runs pages of other sites, which must not act for the operator. To `localhost`, 127.0.0.0/8 and
 //! `[::1]`, browsers send the site of a page (`Sec-Fetch-Site`); to any other name or spelling of this machine they send
 //! nothing. So a loopback request counts as local only if `Host` is one of these three, no header names another site,
-//! and a browser's `User-Agent` comes with `Sec-Fetch-Site`. Requests with a valid token are always accepted.
+//! and a browser's `User-Agent` comes with `Sec-Fetch-Site`. A URL that was typed or opened by a link may look, but not spend.
+//! Requests with a valid token are always accepted.
 //!
 //! Forward authentication has a rule of its own, because `Authorization`, `Host` and `Origin` are the client's there: see
 //! [`Access::authenticate_proxy`].
@@ -52,6 +53,9 @@ const TOKEN_MAX: usize = 1_024;
 
 /// The header in which browsers send the site of a page.
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+
+/// How the user agents of browsers begin: pages, and what they play.
+const BROWSERS: [&[u8]; 2] = [b"Mozilla/", b"AppleCoreMedia/"];
 
 /// The header in which a proxy presents its token.
 const PROXY_TOKEN: HeaderName = HeaderName::from_static("x-ratewright-token");
@@ -154,11 +158,7 @@ impl<'a> Caller<'a> {
 
     /// Rejects a request from a local browser for a page of another site.
     fn reject_cross_site(&self) -> Result<(), Problem> {
-        let Some(why) = self.cross_site_reason().filter(|_| self.is_local()) else { return Ok(()) };
-        let detail = format!(
-            "{why}; the request may come from a web page of another site; set api.tokens, and send one as \"Authorization: Bearer TOKEN\""
-        );
-        Err(Problem::new(StatusCode::FORBIDDEN, detail))
+        self.cross_site_reason().filter(|_| self.is_local()).map_or(Ok(()), |why| Err(cross_site(why)))
     }
 
     /// Why a request looks like one from a page of another site.
@@ -171,15 +171,24 @@ impl<'a> Caller<'a> {
         if text(header::ORIGIN).is_some_and(|page| !is_local_page(page)) {
             return Some("Origin is not on this machine");
         }
-        if text(header::REFERER).is_some_and(|page| !is_local_page(page)) {
+        // Through a proxy on this machine, a page of ours has a foreign address, and its browser says that it is the same.
+        if site.is_none() && text(header::REFERER).is_some_and(|page| !is_local_page(page)) {
             return Some("Referer is not on this machine");
         }
         let hosts = self.headers.get_all(header::HOST).iter().map(|value| value.to_str().unwrap_or_default());
         if self.authority.into_iter().chain(hosts).any(|host| !is_local_host(host)) {
             return Some("Host is not localhost, 127.0.0.1 or [::1]");
         }
-        let is_browser = text(header::USER_AGENT).is_some_and(|agent| agent.starts_with("Mozilla/"));
-        (is_browser && site.is_none()).then_some("User-Agent is a browser's, without Sec-Fetch-Site")
+        let agent = self.headers.get(header::USER_AGENT).map_or(&[][..], |agent| agent.as_bytes());
+        let is_browser = BROWSERS.iter().any(|browser| agent.starts_with(browser));
+        (is_browser && site.is_none()).then_some(
+            "User-Agent is a browser's, without Sec-Fetch-Site; let a program send another User-Agent",
+        )
+    }
+
+    /// True if the URL was typed, or opened by a link of another program, or if such a URL led here by redirects.
+    fn is_opened_url(&self) -> bool {
+        self.headers.get(SEC_FETCH_SITE).is_some_and(|site| site == "none")
     }
 }
 
@@ -240,6 +249,19 @@ impl Access {
         Err(Problem::new(StatusCode::FORBIDDEN, detail))
     }
 
+    /// The same for a call that spends units by a plain GET, so that no link spends them.
+    ///
+    /// # Errors
+    /// The same, and 403 if a browser may have been led to this URL.
+    pub fn authorize_spending(&self, caller: Caller<'_>, what: &str, instead: &str) -> Result<(), Problem> {
+        self.authorize(caller, what, instead)?;
+        let has_token = bearer(caller.headers).is_some_and(|token| self.has_token(token));
+        if caller.is_opened_url() && !has_token {
+            return Err(cross_site("a link may have opened this URL (Sec-Fetch-Site: none)"));
+        }
+        Ok(())
+    }
+
     /// Authenticates a proxy that asks on behalf of its clients: by its address, a client certificate, or a token in
     /// `X-Ratewright-Token`. `Authorization` is not read: it belongs to the client.
     ///
@@ -267,6 +289,14 @@ impl Access {
         let same = |known: &TokenDigest| verify_slices_are_equal(&known.0, &presented.0).is_ok();
         self.tokens.iter().fold(false, |found, known| found | same(known))
     }
+}
+
+/// The rejection of a request that another site may have caused.
+fn cross_site(why: &str) -> Problem {
+    let detail = format!(
+        "{why}; the request may come from a web page of another site; set api.tokens, and send one as \"Authorization: Bearer TOKEN\""
+    );
+    Problem::new(StatusCode::FORBIDDEN, detail)
 }
 
 /// True for the URL of a page on this machine, or the origin of one.
@@ -413,7 +443,9 @@ mod tests {
         assert_eq!(access.authenticate(caller), Err(problem.clone()), "also on an exposed listener");
         let body: serde_json::Value = serde_json::from_str(problem.render().body()).unwrap();
         assert_eq!(body["status"], 403);
-        Some(body["detail"].as_str().unwrap().split(';').next().unwrap().to_owned())
+        let (why, _) =
+            body["detail"].as_str().unwrap().split_once("; the request may come from a web page").unwrap();
+        Some(why.to_owned())
     }
 
     #[test]
@@ -421,7 +453,8 @@ mod tests {
         let site = "Sec-Fetch-Site names another site";
         let origin = "Origin is not on this machine";
         let referer = "Referer is not on this machine";
-        let agent = "User-Agent is a browser's, without Sec-Fetch-Site";
+        let agent =
+            "User-Agent is a browser's, without Sec-Fetch-Site; let a program send another User-Agent";
         for (fields, expected) in [
             (&[][..], None),
             (&[("host", "127.0.0.1:8080")], None),
@@ -452,6 +485,9 @@ mod tests {
             (&[("referer", "http://localhost@evil.example/")], Some(referer)),
             (&[("referer", "http://localhost.evil.example")], Some(referer)),
             (&[("referer", "evil")], Some(referer)),
+            (&[("referer", "https://app.example/"), ("sec-fetch-site", "same-origin")], None),
+            (&[("user-agent", "Mozilla/5.0 \u{fc}")], Some(agent)),
+            (&[("user-agent", "AppleCoreMedia/1.0.0.21F79 (Macintosh)")], Some(agent)),
             (&[("sec-fetch-site", "same-origin")], None),
             (&[("sec-fetch-site", "none")], None),
             (&[("sec-fetch-site", "cross-site")], Some(site)),
@@ -497,6 +533,26 @@ mod tests {
             let target = Caller { authority: Some(host), ..caller(&none, "::1") };
             assert!(Access::default().allows(target), "{host} as target");
         }
+    }
+
+    /// A browser says `none` for a typed URL, and for all to which that redirects.
+    #[test]
+    fn a_link_spends_nothing() {
+        let fields = |fields: &[(HeaderName, &'static str)]| -> HeaderMap {
+            fields.iter().map(|(name, value)| (name.clone(), HeaderValue::from_static(value))).collect()
+        };
+        let spends =
+            |headers: &HeaderMap| access().authorize_spending(caller(headers, "::1"), "key", "omit it");
+        let opened = fields(&[(SEC_FETCH_SITE, "none")]);
+        assert!(access().allows(caller(&opened, "::1")), "it may look");
+        let how = "set api.tokens, and send one as \"Authorization: Bearer TOKEN\"";
+        let why = "a link may have opened this URL (Sec-Fetch-Site: none)";
+        let page = "the request may come from a web page of another site";
+        rejected(spends(&opened), 403, &format!("{why}; {page}; {how}"));
+        assert!(spends(&fields(&[(header::USER_AGENT, "curl/8.5.0")])).is_ok());
+        assert!(spends(&fields(&[(SEC_FETCH_SITE, "same-origin")])).is_ok());
+        let with_token = [(SEC_FETCH_SITE, "none"), (header::AUTHORIZATION, "Bearer first")];
+        assert!(spends(&fields(&with_token)).is_ok());
     }
 
     #[test]

@@ -18,13 +18,16 @@ pub fn escape_hidden_in_lines(text: &str) -> String {
     shown
 }
 
-/// JSON, or a part of a string in JSON, with its hidden characters as escapes, such as `\u202e`. A newline at its end stays.
+/// JSON, or a part of a string in JSON, with its hidden characters as escapes, such as `\u202e`. Newlines between values stay.
 pub fn escape_hidden_in_json(json: &str) -> Cow<'_, str> {
     escape_in_json(json, |c| is_hidden(c) && c != '\n')
 }
 
 /// The same with escapes for all characters but visible ASCII.
 pub fn ascii_json(json: &str) -> Cow<'_, str> {
+    if json.bytes().all(|byte| byte.is_ascii() && byte != b'\x7f') {
+        return Cow::Borrowed(json); // as nearly always
+    }
     escape_in_json(json, |c| !c.is_ascii() || c == '\x7f')
 }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use http::Method;
-use ratewright_telemetry::escape_hidden;
+use ratewright_telemetry::{escape_hidden, escape_hidden_in_json};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -195,7 +195,7 @@ pub(crate) fn show<T: serde::de::DeserializeOwned>(
     words: impl FnOnce(T) -> String,
 ) -> anyhow::Result<()> {
     if args.json {
-        crate::print(&format!("{response}\n"));
+        crate::print(&format!("{}\n", escape_hidden_in_json(&response.to_string())));
     } else {
         let understood = serde_json::from_value(response);
         crate::print(&words(

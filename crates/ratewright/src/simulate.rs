@@ -14,7 +14,7 @@ use ratewright_gateway::RouteTable;
 use ratewright_gateway::route::RouteLookup;
 use ratewright_sim::report::LogReport;
 use ratewright_sim::{Report, Routes, SimulatedFile, SimulationSettings};
-use ratewright_telemetry::escape_hidden;
+use ratewright_telemetry::{escape_hidden, escape_hidden_in_json};
 use ratewright_tower::RequestReader;
 use tempfile::NamedTempFile;
 
@@ -90,7 +90,7 @@ impl<E: Into<anyhow::Error>> From<E> for CommandError {
 
 /// A value as one JSON object. Serialization cannot fail: all map keys are strings.
 pub(crate) fn to_json_text(value: &impl serde::Serialize) -> String {
-    format!("{}\n", serde_json::to_string_pretty(value).unwrap_or_default())
+    format!("{}\n", escape_hidden_in_json(&serde_json::to_string_pretty(value).unwrap_or_default()))
 }
 
 fn run(args: &SimulateArgs) -> Result<Report, CommandError> {

@@ -20,7 +20,8 @@ use ratewright_http::{Problem, address, identify};
 use smallvec::SmallVec;
 
 use super::params::{AcceptedParams, Params, PolicyRef};
-use super::{authorize, peer};
+use super::peer;
+use crate::access_control::Caller;
 use crate::key::{self, Escaped};
 use crate::settings::ServerSettings;
 use crate::url::{bad, quoted, unknown_policy};
@@ -62,7 +63,13 @@ impl<'a> BucketTarget<'a> {
             return Self::without_key(policy_ref, policies);
         }
         if key.is_some() {
-            authorize(request, settings, "key", "omit it to check your own address")?;
+            let (caller, instead) = (Caller::of(request), "omit it to check your own address");
+            match accepted {
+                AcceptedParams::Permits => settings.access.authorize_spending(caller, "key", instead)?,
+                AcceptedParams::Key | AcceptedParams::NamedKey => {
+                    settings.access.authorize(caller, "key", instead)?
+                }
+            }
         }
         let (key, attributes, address) = match policy_ref {
             PolicyRef::AdHoc(_) => {

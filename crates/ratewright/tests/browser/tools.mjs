@@ -103,7 +103,7 @@ export async function startRecorder(test, url) {
     passed.on("error", () => response.destroy());
     request.pipe(passed);
   });
-  proxy.listen(0, "::");
+  proxy.listen(0); // on all addresses, IPv6 too if the machine has it
   await once(proxy, "listening");
   test.after(() => proxy.closeAllConnections() ?? proxy.close());
   return { answers, port: proxy.address().port };
