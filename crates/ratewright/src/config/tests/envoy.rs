@@ -239,12 +239,13 @@ fn the_section_itself_is_checked() {
     check_section(&[], "envoy: {files: []}\n", expect![""]);
     check_section(
         &[],
-        "envoy: {files: [FOLDER/none, FOLDER], compat: partly, merge_domains: 1}\n",
+        // A line for each: a temporary folder's name may be of any length.
+        "envoy:\n  files:\n  - FOLDER/none\n  - FOLDER\n  compat: partly\n  merge_domains: 1\n",
         expect![[r#"
-            t.yaml:1:17: envoy.files: cannot read FOLDER/none: No such file or directory (os error 2); use a file that Ratewright can read
-            t.yaml:1:39: envoy.files: the folder FOLDER has no files
-            t.yaml:1:65: envoy.compat is "partly"; use one of all_or_nothing, strict
-            t.yaml:1:88: envoy.merge_domains is "1"; use true or false
+            t.yaml:3:5: envoy.files: cannot read FOLDER/none: No such file or directory (os error 2); use a file that Ratewright can read
+            t.yaml:4:5: envoy.files: the folder FOLDER has no files
+            t.yaml:5:11: envoy.compat is "partly"; use one of all_or_nothing, strict
+            t.yaml:6:18: envoy.merge_domains is "1"; use true or false
         "#]],
     );
     check_section(
