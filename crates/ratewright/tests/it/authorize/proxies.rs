@@ -48,10 +48,24 @@ const HAPROXY: (&str, Expected) =
 const ENVOY: (&str, Expected) =
     ("ext-authz", Expected { many_headers: 431, large_head: 200, alias: 400, named_in_connection: 400 });
 
+/// A busy machine must not look like an outage.
+const PATIENT: &[(&str, &str)] = &[
+    ("milliseconds = 250", "milliseconds = 20000"),
+    ("timeout: 0.25s", "timeout: 20s"),
+    (" 250ms;", " 20s;"),
+    (" 1s;", " 20s;"),
+    ("dial_timeout 250ms", "dial_timeout 20s"),
+    ("response_header_timeout 1s", "response_header_timeout 20s"),
+];
+
+/// The recipes as they are.
+const AS_WRITTEN: &[(&str, &str)] = &[];
+
 /// Starts Ratewright, an application, and a proxy in front of the application. `start` gets the proxy's port, and a function that
 /// replaces the addresses in a recipe.
 fn start_proxy<P>(
     (protocol, expected): (&str, Expected),
+    timeouts: &[(&str, &str)],
     start: impl FnOnce(u16, &dyn Fn(&str) -> String) -> P,
 ) -> ProxySetup<P> {
     let page = crate::docs::page("guides/proxies.md");
@@ -62,19 +76,10 @@ fn start_proxy<P>(
     let application = Nginx::start(1, "", "location / { return 200 'application'; }");
     let port = free_port();
     let (own, app) = (ratewright.address.clone(), application.address());
-    // A busy machine must not look like an outage.
-    let patient = |recipe: String| {
-        [
-            ("milliseconds = 250", "milliseconds = 20000"),
-            ("timeout: 0.25s", "timeout: 20s"),
-            (" 250ms;", " 20s;"),
-            (" 1s;", " 20s;"),
-        ]
-        .iter()
-        .fold(recipe, |recipe, (short, long)| recipe.replace(short, long))
+    let adapt = |recipe: &str| {
+        let recipe = recipe.replace("127.0.0.1:8080", &own).replace("127.0.0.1:3000", &app);
+        timeouts.iter().fold(recipe, |recipe, (short, long)| recipe.replace(short, long))
     };
-    let adapt =
-        |recipe: &str| patient(recipe.replace("127.0.0.1:8080", &own).replace("127.0.0.1:3000", &app));
     let proxy = start(port, &|recipe| {
         let adapted = adapt(recipe);
         let usual = [":3000", ":8080"].iter().find(|port| adapted.contains(*port));
@@ -171,6 +176,12 @@ impl<P> ProxySetup<P> {
         }
     }
 
+    /// What a client gets while Ratewright accepts connections and does nothing else.
+    fn status_if_ratewright_hangs(&self) -> u16 {
+        self.ratewright.signal("STOP");
+        self.ask(9, "GET", "/login", "").status
+    }
+
     /// What a client gets without Ratewright.
     fn status_without_ratewright(self) -> (P, u16) {
         let Self { proxy, address, ratewright, _application, .. } = self;
@@ -186,7 +197,7 @@ fn nginx(port: u16, recipe: &str) -> Nginx {
 
 #[test]
 fn nginx_denies_with_429_and_fails_closed() {
-    let setup = start_proxy(NGINX, |port, adapt| nginx(port, &adapt(&recipe("nginx", 0))));
+    let setup = start_proxy(NGINX, PATIENT, |port, adapt| nginx(port, &adapt(&recipe("nginx", 0))));
     setup.assert_limits();
     let allowed = setup.ask(10, "GET", "/login", "");
     assert!(allowed.headers["ratelimit"].starts_with("\"login\";r=2"), "{allowed:?}");
@@ -203,7 +214,7 @@ fn nginx_fails_open_with_the_optional_lines() {
     let end = format!("{last}    }}\n");
     assert!(whole.contains(&end));
     let text = whole.replace(&end, &format!("{last}{open}"));
-    let setup = start_proxy(NGINX, |port, adapt| nginx(port, &adapt(&text)));
+    let setup = start_proxy(NGINX, PATIENT, |port, adapt| nginx(port, &adapt(&text)));
     setup.assert_limits();
     assert_eq!(setup.status_without_ratewright().1, 200);
 }
@@ -213,19 +224,37 @@ fn caddy_denies_with_429_and_fails_closed() {
     if !Caddy::is_installed() {
         return skip("Caddy is not installed; `make deps` installs it");
     }
-    let setup = start_proxy(CADDY, |port, adapt| {
-        let site = format!("http://:{port} {{\n\tbind 127.0.0.1");
-        Caddy::serve(&replaced(&adapt(&recipe("caddy", 0)), "example.com {", &site), port)
-    });
+    let setup = start_proxy(CADDY, PATIENT, caddy);
     setup.assert_limits();
     assert_eq!(setup.status_without_ratewright().1, 502);
 }
 
+fn caddy(port: u16, adapt: &dyn Fn(&str) -> String) -> Caddy {
+    let site = format!("http://:{port} {{\n\tbind 127.0.0.1");
+    Caddy::serve(&replaced(&adapt(&recipe("caddy", 0)), "example.com {", &site), port)
+}
+
+/// Before the recipe had timeouts, requests hung with Ratewright.
+#[test]
+fn requests_end_although_ratewright_hangs() {
+    let setup = start_proxy(NGINX, AS_WRITTEN, |port, adapt| nginx(port, &adapt(&recipe("nginx", 0))));
+    assert_eq!(setup.status_if_ratewright_hangs(), 500);
+    if !Caddy::is_installed() {
+        return skip("Caddy is not installed; `make deps` installs it");
+    }
+    assert_eq!(start_proxy(CADDY, AS_WRITTEN, caddy).status_if_ratewright_hangs(), 504);
+    let (setup, _folder) = haproxy(&recipe("lua", 0), AS_WRITTEN);
+    assert_eq!(setup.status_if_ratewright_hangs(), 200);
+    if has_envoy() {
+        assert_eq!(envoy(&recipe("yaml", 1), AS_WRITTEN).status_if_ratewright_hangs(), 200);
+    }
+}
+
 /// HAProxy with this script, and the folder of the script.
-fn haproxy(script: &str) -> (ProxySetup<Haproxy>, TempDir) {
+fn haproxy(script: &str, timeouts: &[(&str, &str)]) -> (ProxySetup<Haproxy>, TempDir) {
     let folder = TempDir::new().unwrap();
     let file = folder.path().join("ratewright.lua");
-    let setup = start_proxy(HAPROXY, |port, adapt| {
+    let setup = start_proxy(HAPROXY, timeouts, |port, adapt| {
         std::fs::write(&file, adapt(script)).unwrap();
         let text = replaced(&adapt(&recipe("haproxy", 0)), "bind :80", &format!("bind 127.0.0.1:{port}"));
         let lua_load = format!("lua-load {}", file.display());
@@ -235,8 +264,8 @@ fn haproxy(script: &str) -> (ProxySetup<Haproxy>, TempDir) {
 }
 
 /// Envoy with this configuration.
-fn envoy(text: &str) -> ProxySetup<Envoy> {
-    start_proxy(ENVOY, |port, adapt| {
+fn envoy(text: &str, timeouts: &[(&str, &str)]) -> ProxySetup<Envoy> {
+    start_proxy(ENVOY, timeouts, |port, adapt| {
         let address = |from: &str| {
             let (host, port) = from.rsplit_once(':').unwrap();
             format!("address: {host}, port_value: {port}")
@@ -259,7 +288,7 @@ fn envoy(text: &str) -> ProxySetup<Envoy> {
 
 #[test]
 fn haproxy_denies_with_429_and_fails_open() {
-    let (setup, _folder) = haproxy(&recipe("lua", 0));
+    let (setup, _folder) = haproxy(&recipe("lua", 0), PATIENT);
     setup.assert_limits();
     let allowed = setup.ask(10, "GET", "/login", "");
     assert!(allowed.headers["ratelimit"].starts_with("\"login\";r=2"), "{allowed:?}");
@@ -271,15 +300,17 @@ fn haproxy_fails_closed_with_the_line_of_the_comment() {
     let script = recipe("lua", 0);
     let (open, closed) = ("        return -- fails open; to fail closed: ", "        ");
     assert!(script.contains(open));
-    let setup = haproxy(&script.replace(open, closed));
+    let setup = haproxy(&script.replace(open, closed), PATIENT);
     assert_eq!(setup.0.status_without_ratewright().1, 503);
 }
 
 #[test]
 fn envoy_fails_closed_if_the_recipe_says_so() {
     if has_envoy() {
-        let setup =
-            envoy(&recipe("yaml", 1).replace("failure_mode_allow: true", "failure_mode_allow: false"));
+        let setup = envoy(
+            &recipe("yaml", 1).replace("failure_mode_allow: true", "failure_mode_allow: false"),
+            PATIENT,
+        );
         assert_eq!(setup.status_without_ratewright().1, 403);
     }
 }
@@ -289,7 +320,7 @@ fn envoy_denies_with_429_and_fails_open() {
     if !has_envoy() {
         return;
     }
-    let setup = envoy(&recipe("yaml", 1));
+    let setup = envoy(&recipe("yaml", 1), PATIENT);
     setup.assert_limits();
     let allowed = setup.ask(10, "GET", "/login", "");
     assert!(allowed.headers["ratelimit"].starts_with("\"login\";r=2"), "{allowed:?}");
