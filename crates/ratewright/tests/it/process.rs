@@ -12,7 +12,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use ratewright_lab::{
-    PATIENCE, Printed, Stream, end, join, output, output_of, skip_here, wait, wait_until, without_settings,
+    PATIENCE, Printed, Stream, end, foreign, join, output, output_of, skip_here, wait, wait_until,
+    without_settings,
 };
 use serde_json::Value;
 use tempfile::TempDir;
@@ -105,7 +106,7 @@ impl Ratewright {
     pub(crate) fn start_off_by(seconds: i64, config: &str) -> Self {
         // Not the command `faketime`, which would stay the parent of the program: it only sets these variables.
         let asks = ["-f", "+0s", "printenv", "LD_PRELOAD"];
-        let library = output(Command::new("faketime").args(asks)).stdout;
+        let library = output(foreign("faketime").args(asks)).stdout;
         let mut command = program();
         command.env("LD_PRELOAD", String::from_utf8(library).unwrap().trim());
         command.env("FAKETIME", format!("{seconds:+}s")).env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
