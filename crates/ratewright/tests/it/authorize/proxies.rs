@@ -1,6 +1,8 @@
 //! Runs the recipes of docs/guides/proxies.md in the real proxies, except Traefik.
 
-use ratewright_lab::{Caddy, Envoy, Haproxy, Nginx, free_port, skip};
+use std::path::Path;
+
+use ratewright_lab::{Caddy, Envoy, Haproxy, Nginx, free_port, skip, wait_until};
 use tempfile::TempDir;
 
 use super::{POLICIES, request};
@@ -179,6 +181,14 @@ impl<P> ProxySetup<P> {
     /// What a client gets while Ratewright accepts connections and does nothing else.
     fn status_if_ratewright_hangs(&self) -> u16 {
         self.ratewright.signal("STOP");
+        let threads = format!("/proc/{}/task", self.ratewright.id());
+        let is_stopped = |thread: &Path| {
+            let stat = std::fs::read_to_string(thread.join("stat")).unwrap();
+            stat.rsplit(") ").next().unwrap().starts_with('T')
+        };
+        wait_until("all its threads have stopped", || {
+            std::fs::read_dir(&threads).unwrap().all(|thread| is_stopped(&thread.unwrap().path()))
+        });
         self.ask(9, "GET", "/login", "").status
     }
 
