@@ -41,7 +41,7 @@ use axum::middleware::Next;
 use axum::response::IntoResponse;
 use http::request::Parts;
 use http::uri::Authority;
-use http::{Extensions, HeaderMap, HeaderName, StatusCode, Uri, header};
+use http::{Extensions, HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
 use ratewright_http::Problem;
 use ratewright_http::address::Proxies;
 
@@ -163,32 +163,33 @@ impl<'a> Caller<'a> {
 
     /// Why a request looks like one from a page of another site.
     fn cross_site_reason(&self) -> Option<&'static str> {
-        let text = |name| self.headers.get(name).map(|value| value.to_str().unwrap_or_default());
-        let site = text(SEC_FETCH_SITE);
-        if site.is_some_and(|site| !matches!(site, "same-origin" | "none")) {
+        let lines = |name| {
+            self.headers.get_all(name).iter().map(|value: &HeaderValue| value.to_str().unwrap_or_default())
+        };
+        if lines(SEC_FETCH_SITE).any(|site| !matches!(site, "same-origin" | "none")) {
             return Some("Sec-Fetch-Site names another site");
         }
-        if text(header::ORIGIN).is_some_and(|page| !is_local_page(page)) {
+        if lines(header::ORIGIN).any(|page| !is_local_page(page)) {
             return Some("Origin is not on this machine");
         }
         // Through a proxy on this machine, a page of ours has a foreign address, and its browser says that it is the same.
-        if site.is_none() && text(header::REFERER).is_some_and(|page| !is_local_page(page)) {
+        let says_site = self.headers.contains_key(SEC_FETCH_SITE);
+        if !says_site && lines(header::REFERER).any(|page| !is_local_page(page)) {
             return Some("Referer is not on this machine");
         }
-        let hosts = self.headers.get_all(header::HOST).iter().map(|value| value.to_str().unwrap_or_default());
-        if self.authority.into_iter().chain(hosts).any(|host| !is_local_host(host)) {
+        if self.authority.into_iter().chain(lines(header::HOST)).any(|host| !is_local_host(host)) {
             return Some("Host is not localhost, 127.0.0.1 or [::1]");
         }
         let agent = self.headers.get(header::USER_AGENT).map_or(&[][..], |agent| agent.as_bytes());
         let is_browser = BROWSERS.iter().any(|browser| agent.starts_with(browser));
-        (is_browser && site.is_none()).then_some(
+        (is_browser && !says_site).then_some(
             "User-Agent is a browser's, without Sec-Fetch-Site; let a program send another User-Agent",
         )
     }
 
     /// True if the URL was typed, or opened by a link of another program, or if such a URL led here by redirects.
     fn is_opened_url(&self) -> bool {
-        self.headers.get(SEC_FETCH_SITE).is_some_and(|site| site == "none")
+        self.headers.get_all(SEC_FETCH_SITE).iter().any(|site| site == "none")
     }
 }
 

@@ -136,6 +136,8 @@ fn a_page_of_another_site_is_not_local() {
         (&[("sec-fetch-site", "same-origin")], None),
         (&[("sec-fetch-site", "none")], None),
         (&[("sec-fetch-site", "cross-site")], Some(site)),
+        (&[("sec-fetch-site", "same-origin"), ("sec-fetch-site", "cross-site")], Some(site)),
+        (&[("origin", "http://localhost"), ("origin", "https://evil.example")], Some(origin)),
         (&[("sec-fetch-site", "same-site")], Some(site)),
         (&[("sec-fetch-site", "same-site"), ("host", "localhost")], Some(site)),
         (&[("origin", "http://localhost:3000")], None),
