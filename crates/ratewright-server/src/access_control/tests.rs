@@ -1,4 +1,4 @@
-//! Who may call: each row of the table, and pages of other sites.
+//! Callers that are allowed: each row of the table, and pages of other sites.
 
 use super::*;
 use http::HeaderValue;
