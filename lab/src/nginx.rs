@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use rustix::process::{Pid, geteuid};
+use rustix::process::{Pid, Resource, geteuid, getrlimit};
 use tempfile::TempDir;
 
 use crate::server_process::ServerProcess;
@@ -20,11 +20,12 @@ pub struct Nginx {
 /// having had enough requests, as it would be after 1,000.
 const FILE: &str = "\
 USER
+worker_rlimit_nofile FILES;
 daemon off;
 pid nginx.pid;
 error_log stderr warn;
 worker_processes WORKERS;
-events { worker_connections 2048; }
+events { worker_connections CONNECTIONS; }
 http {
     access_log off;
     default_type text/plain;
@@ -41,6 +42,9 @@ SERVER
     }
 }
 ";
+
+/// The most open files of a worker: two for each connection that it passes on.
+const FILES_MAX: u64 = 4_096;
 
 impl Nginx {
     /// The length of the answer to `/small`.
@@ -73,10 +77,14 @@ impl Nginx {
     fn run_in(folder: TempDir, n_workers: usize, http: &str, server: &str) -> Self {
         // Its workers would be somebody else, and the folder is not theirs to read.
         let user = if geteuid().is_root() { "user root;" } else { "" };
+        // Only root may raise the limit beyond this.
+        let n_files = getrlimit(Resource::Nofile).maximum.unwrap_or(FILES_MAX).min(FILES_MAX);
         let mut nginx = Self { port: 0, running: None, folder };
         let (port, running) = ServerProcess::on_free_port(|port| {
             let text = FILE
                 .replace("USER", user)
+                .replace("FILES", &n_files.to_string())
+                .replace("CONNECTIONS", &(n_files / 2).to_string())
                 .replace("WORKERS", &n_workers.to_string())
                 .replace("PORT", &port.to_string())
                 .replace("HTTP", http)

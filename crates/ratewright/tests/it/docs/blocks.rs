@@ -142,10 +142,9 @@ const OWN_FILES: &str = "access_log off; client_body_temp_path body; proxy_temp_
 /// What nginx says against lines for a location, a server, or all of `http`. It also opens the ports, so it gets another one.
 fn objection_of_nginx(text: &str, folder: &Path) -> Option<String> {
     let (file, mut objection) = (folder.join("nginx.conf"), String::new());
-    let listen = format!("listen 127.0.0.1:{};", free_port());
-    let text = ["listen 80;", "listen 8888;"]
-        .iter()
-        .fold(text.to_owned(), |text, usual| text.replace(usual, &listen));
+    let port = format!(" 127.0.0.1:{};", free_port());
+    let listen = format!("listen {port}");
+    let text = text.replace(" 80;", &port).replace(" 8888;", &port);
     let wrapped = [
         format!("http {{ server {{ {listen} location / {{ {text} }} }} }}"),
         format!("http {{ server {{ {listen} {text} }} }}"),
