@@ -1,8 +1,11 @@
 //! Runs the recipes of docs/guides/proxies.md in the real proxies, except Traefik.
 
+mod excluded_paths;
+mod outages;
+
 use std::path::Path;
 
-use ratewright_lab::{Caddy, Envoy, Haproxy, Nginx, free_port, skip, wait_until};
+use ratewright_lab::{Caddy, Envoy, Haproxy, Nginx, free_port, join, skip, wait_until};
 use tempfile::TempDir;
 
 use super::{POLICIES, request};
@@ -52,7 +55,10 @@ const ENVOY: (&str, Expected) =
 
 /// A busy machine must not look like an outage.
 const PATIENT: &[(&str, &str)] = &[
-    ("milliseconds = 250", "milliseconds = 20000"),
+    ("timeout = 5000", "timeout = 60000"),
+    ("timeout connect 250ms", "timeout connect 20s"),
+    ("timeout client 5s", "timeout client 60s"),
+    ("timeout server 1s", "timeout server 20s"),
     ("timeout: 0.25s", "timeout: 20s"),
     (" 250ms;", " 20s;"),
     (" 1s;", " 20s;"),
@@ -67,6 +73,7 @@ const AS_WRITTEN: &[(&str, &str)] = &[];
 /// replaces the addresses in a recipe.
 fn start_proxy<P>(
     (protocol, expected): (&str, Expected),
+    policies: &str,
     timeouts: &[(&str, &str)],
     start: impl FnOnce(u16, &dyn Fn(&str) -> String) -> P,
 ) -> ProxySetup<P> {
@@ -74,7 +81,7 @@ fn start_proxy<P>(
     let settings =
         page.split("```yaml\n# ratewright.yaml\n").nth(1).unwrap().split("policies:").next().unwrap();
     let settings = settings.replace("auth-request", protocol);
-    let ratewright = Ratewright::start(&format!("{settings}{POLICIES}"));
+    let ratewright = Ratewright::start(&format!("{settings}{policies}"));
     let application = Nginx::start(1, "", "location / { return 200 'application'; }");
     let port = free_port();
     let (own, app) = (ratewright.address.clone(), application.address());
@@ -180,6 +187,12 @@ impl<P> ProxySetup<P> {
 
     /// What a client gets while Ratewright accepts connections and does nothing else.
     fn status_if_ratewright_hangs(&self) -> u16 {
+        self.halt();
+        self.ask(9, "GET", "/login", "").status
+    }
+
+    /// Stops all threads of Ratewright, as a debugger would.
+    fn halt(&self) {
         self.ratewright.signal("STOP");
         let threads = format!("/proc/{}/task", self.ratewright.id());
         let is_stopped = |thread: &Path| {
@@ -189,7 +202,6 @@ impl<P> ProxySetup<P> {
         wait_until("all its threads have stopped", || {
             std::fs::read_dir(&threads).unwrap().all(|thread| is_stopped(&thread.unwrap().path()))
         });
-        self.ask(9, "GET", "/login", "").status
     }
 
     /// What a client gets without Ratewright.
@@ -207,7 +219,7 @@ fn nginx(port: u16, recipe: &str) -> Nginx {
 
 #[test]
 fn nginx_denies_with_429_and_fails_closed() {
-    let setup = start_proxy(NGINX, PATIENT, |port, adapt| nginx(port, &adapt(&recipe("nginx", 0))));
+    let setup = start_proxy(NGINX, POLICIES, PATIENT, |port, adapt| nginx(port, &adapt(&recipe("nginx", 0))));
     setup.assert_limits();
     let allowed = setup.ask(10, "GET", "/login", "");
     assert!(allowed.headers["ratelimit"].starts_with("\"login\";r=2"), "{allowed:?}");
@@ -219,14 +231,15 @@ fn nginx_denies_with_429_and_fails_closed() {
 
 #[test]
 fn nginx_fails_open_with_the_optional_lines() {
-    let (whole, open) = (recipe("nginx", 0), recipe("nginx", 1));
-    let last = "        proxy_set_header        X-Ratewright-Token \"\";\n";
-    let end = format!("{last}    }}\n");
-    assert!(whole.contains(&end));
-    let text = whole.replace(&end, &format!("{last}{open}"));
-    let setup = start_proxy(NGINX, PATIENT, |port, adapt| nginx(port, &adapt(&text)));
+    let setup = start_proxy(NGINX, POLICIES, PATIENT, |port, adapt| nginx(port, &adapt(&open_nginx())));
     setup.assert_limits();
     assert_eq!(setup.status_without_ratewright().1, 200);
+}
+
+/// The recipe with the optional lines.
+fn open_nginx() -> String {
+    let last = "        proxy_set_header        X-Ratewright-Token \"\";\n";
+    replaced(&recipe("nginx", 0), &format!("{last}    }}\n"), &format!("{last}{}", recipe("nginx", 1)))
 }
 
 #[test]
@@ -234,39 +247,50 @@ fn caddy_denies_with_429_and_fails_closed() {
     if !Caddy::is_installed() {
         return skip("Caddy is not installed; `make deps` installs it");
     }
-    let setup = start_proxy(CADDY, PATIENT, caddy);
+    let setup = start_proxy(CADDY, POLICIES, PATIENT, caddy_as_written);
     setup.assert_limits();
     assert_eq!(setup.status_without_ratewright().1, 502);
 }
 
-fn caddy(port: u16, adapt: &dyn Fn(&str) -> String) -> Caddy {
+fn caddy(recipe: &str, port: u16, adapt: &dyn Fn(&str) -> String) -> Caddy {
     let site = format!("http://:{port} {{\n\tbind 127.0.0.1");
-    Caddy::serve(&replaced(&adapt(&recipe("caddy", 0)), "example.com {", &site), port)
+    Caddy::serve(&replaced(&adapt(recipe), "example.com {", &site), port)
+}
+
+fn caddy_as_written(port: u16, adapt: &dyn Fn(&str) -> String) -> Caddy {
+    caddy(&recipe("caddy", 0), port, adapt)
 }
 
 /// Before the recipe had timeouts, requests hung with Ratewright.
 #[test]
 fn requests_end_although_ratewright_hangs() {
-    let setup = start_proxy(NGINX, AS_WRITTEN, |port, adapt| nginx(port, &adapt(&recipe("nginx", 0))));
+    let setup =
+        start_proxy(NGINX, POLICIES, AS_WRITTEN, |port, adapt| nginx(port, &adapt(&recipe("nginx", 0))));
     assert_eq!(setup.status_if_ratewright_hangs(), 500);
     if !Caddy::is_installed() {
         return skip("Caddy is not installed; `make deps` installs it");
     }
-    assert_eq!(start_proxy(CADDY, AS_WRITTEN, caddy).status_if_ratewright_hangs(), 504);
-    let (setup, _folder) = haproxy(&recipe("lua", 0), AS_WRITTEN);
-    assert_eq!(setup.status_if_ratewright_hangs(), 200);
+    assert_eq!(start_proxy(CADDY, POLICIES, AS_WRITTEN, caddy_as_written).status_if_ratewright_hangs(), 504);
+    let (setup, _folder) = haproxy((&recipe("lua", 0), &recipe("haproxy", 0)), POLICIES, AS_WRITTEN);
+    assert_eq!(setup.status_if_ratewright_hangs(), 503);
     if has_envoy() {
-        assert_eq!(envoy(&recipe("yaml", 1), AS_WRITTEN).status_if_ratewright_hangs(), 200);
+        assert_eq!(envoy(&recipe("yaml", 1), POLICIES, AS_WRITTEN).status_if_ratewright_hangs(), 503);
     }
 }
 
-/// HAProxy with this script, and the folder of the script.
-fn haproxy(script: &str, timeouts: &[(&str, &str)]) -> (ProxySetup<Haproxy>, TempDir) {
+/// HAProxy with this script and these rules, and the folder of the script.
+fn haproxy(
+    (script, rules): (&str, &str),
+    policies: &str,
+    timeouts: &[(&str, &str)],
+) -> (ProxySetup<Haproxy>, TempDir) {
     let folder = TempDir::new().unwrap();
     let file = folder.path().join("ratewright.lua");
-    let setup = start_proxy(HAPROXY, timeouts, |port, adapt| {
+    let calls = format!("127.0.0.1:{}", free_port());
+    let setup = start_proxy(HAPROXY, policies, timeouts, |port, adapt| {
+        let adapt = |text: &str| adapt(&replaced(text, "127.0.0.1:8079", &calls));
         std::fs::write(&file, adapt(script)).unwrap();
-        let text = replaced(&adapt(&recipe("haproxy", 0)), "bind :80", &format!("bind 127.0.0.1:{port}"));
+        let text = replaced(&adapt(rules), "bind :80", &format!("bind 127.0.0.1:{port}"));
         let lua_load = format!("lua-load {}", file.display());
         Haproxy::serve(&replaced(&text, "lua-load ratewright.lua", &lua_load), port)
     });
@@ -274,8 +298,8 @@ fn haproxy(script: &str, timeouts: &[(&str, &str)]) -> (ProxySetup<Haproxy>, Tem
 }
 
 /// Envoy with this configuration.
-fn envoy(text: &str, timeouts: &[(&str, &str)]) -> ProxySetup<Envoy> {
-    start_proxy(ENVOY, timeouts, |port, adapt| {
+fn envoy(text: &str, policies: &str, timeouts: &[(&str, &str)]) -> ProxySetup<Envoy> {
+    start_proxy(ENVOY, policies, timeouts, |port, adapt| {
         let address = |from: &str| {
             let (host, port) = from.rsplit_once(':').unwrap();
             format!("address: {host}, port_value: {port}")
@@ -297,44 +321,31 @@ fn envoy(text: &str, timeouts: &[(&str, &str)]) -> ProxySetup<Envoy> {
 }
 
 #[test]
-fn haproxy_denies_with_429_and_fails_open() {
-    let (setup, _folder) = haproxy(&recipe("lua", 0), PATIENT);
+fn haproxy_denies_with_429_and_fails_closed() {
+    let (setup, _folder) = haproxy((&recipe("lua", 0), &recipe("haproxy", 0)), POLICIES, PATIENT);
     setup.assert_limits();
     let allowed = setup.ask(10, "GET", "/login", "");
     assert!(allowed.headers["ratelimit"].starts_with("\"login\";r=2"), "{allowed:?}");
-    assert_eq!(setup.status_without_ratewright().1, 200);
+    assert_eq!(setup.status_without_ratewright().1, 503);
+}
+
+/// The script with the optional lines.
+fn open_haproxy() -> String {
+    let end = "        return\n    end\n    if answer.status == 200";
+    let open = recipe("lua", 1);
+    replaced(&recipe("lua", 0), end, &format!("{open}    end\n    if answer.status == 200"))
 }
 
 #[test]
-fn haproxy_fails_closed_with_the_line_of_the_comment() {
-    let script = recipe("lua", 0);
-    let (open, closed) = ("        return -- fails open; to fail closed: ", "        ");
-    assert!(script.contains(open));
-    let setup = haproxy(&script.replace(open, closed), PATIENT);
-    assert_eq!(setup.0.status_without_ratewright().1, 503);
-}
-
-#[test]
-fn envoy_fails_closed_if_the_recipe_says_so() {
-    if has_envoy() {
-        let setup = envoy(
-            &recipe("yaml", 1).replace("failure_mode_allow: true", "failure_mode_allow: false"),
-            PATIENT,
-        );
-        assert_eq!(setup.status_without_ratewright().1, 403);
-    }
-}
-
-#[test]
-fn envoy_denies_with_429_and_fails_open() {
+fn envoy_denies_with_429_and_fails_closed() {
     if !has_envoy() {
         return;
     }
-    let setup = envoy(&recipe("yaml", 1), PATIENT);
+    let setup = envoy(&recipe("yaml", 1), POLICIES, PATIENT);
     setup.assert_limits();
     let allowed = setup.ask(10, "GET", "/login", "");
     assert!(allowed.headers["ratelimit"].starts_with("\"login\";r=2"), "{allowed:?}");
-    assert_eq!(setup.status_without_ratewright().1, 200);
+    assert_eq!(setup.status_without_ratewright().1, 503);
 }
 
 /// Traefik is not run here: its recipe is only searched for the endpoint.

@@ -26,7 +26,7 @@ use super::replayed::{ELSEWHERE, is_replayed};
 use crate::packages::{files_in, root, text_of, tracked};
 
 /// Blocks with a test of their own: the page, how the block begins after its backticks, and the test.
-const SPECIAL: [(&str, &str, &str); 23] = [
+const SPECIAL: [(&str, &str, &str); 26] = [
     (
         "clients/typescript/README.md",
         "js",
@@ -49,10 +49,13 @@ const SPECIAL: [(&str, &str, &str); 23] = [
     ("docs/guides/clients.md", "python vectors.py", "the_snippet_runs_the_vectors"),
     ("docs/guides/envoy.md", "yaml # envoy.yaml", "the_page_on_envoy_limits_a_route"),
     ("docs/guides/proxies.md", "caddy", "caddy_denies_with_429_and_fails_closed"),
-    ("docs/guides/proxies.md", "haproxy", "haproxy_denies_with_429_and_fails_open"),
-    ("docs/guides/proxies.md", "lua", "haproxy_denies_with_429_and_fails_open"),
+    ("docs/guides/proxies.md", "haproxy     http-request", "haproxy_excludes_plain_targets_only"),
+    ("docs/guides/proxies.md", "haproxy", "haproxy_denies_with_429_and_fails_closed"),
+    ("docs/guides/proxies.md", "lua         local", "haproxy_is_open_only_if_nothing_listens"),
+    ("docs/guides/proxies.md", "lua", "haproxy_denies_with_429_and_fails_closed"),
     ("docs/guides/proxies.md", "nginx", "nginx_denies_with_429_and_fails_closed"),
-    ("docs/guides/proxies.md", "yaml # envoy.yaml", "envoy_denies_with_429_and_fails_open"),
+    ("docs/guides/proxies.md", "yaml # envoy.yaml", "envoy_denies_with_429_and_fails_closed"),
+    ("docs/guides/proxies.md", "yaml                       routes:", "envoy_excludes_plain_targets_only"),
     ("docs/guides/proxies.md", "yaml # dynamic configuration", "the_policy_file_on_the_page_is_valid"),
     ("docs/guides/redis.md", "acl", "the_acl_user_of_the_page_on_redis_has_all_rights_that_ratewright_needs"),
     ("docs/guides/rest.md", "java Limits.java", "the_client_in_java_asks_and_fails_open"),
