@@ -11,6 +11,7 @@
 //! # Laws
 //! `tests/it/laws.rs`, and `tests/it/twins.rs`: the same standings as the memory store, for every history.
 
+mod bounded_stream;
 mod clock_setback_by_slot;
 mod cluster;
 mod counters;

@@ -14,6 +14,7 @@ use redis::{
     IntoConnectionInfo, RedisResult, ServerErrorKind, TlsCertificates, Value,
 };
 
+use super::bounded_stream;
 use super::error::{Endpoint, words};
 
 /// The timeout of connecting.
@@ -143,7 +144,7 @@ impl Servers {
                     }
                     _ => Client::open(info.clone())?,
                 };
-                Ok(Connection::Node(client.get_multiplexed_async_connection_with_config(&config).await?))
+                Ok(Connection::Node(bounded_stream::connect(&client, config, CONNECT_MAX).await?))
             }
             Topology::Cluster(nodes) => {
                 let mut builder = ClusterClientBuilder::new(nodes.clone())
@@ -159,7 +160,8 @@ impl Servers {
             }
             Topology::Sentinel(master, nodes, login) => {
                 let mut client = sentinel(master, nodes, login.as_ref(), self.tls.as_ref())?;
-                Ok(Connection::Node(client.get_async_connection_with_config(&config).await?))
+                let master = client.async_get_client().await?;
+                Ok(Connection::Node(bounded_stream::connect(&master, config, CONNECT_MAX).await?))
             }
         }
     }

@@ -1,5 +1,6 @@
 //! The link to Redis: what waits for it, what is given up, what is found again, what is counted of it.
 
+use std::io::Write;
 use std::time::Duration;
 
 use ratewright_core::policy::{LimitId, OnFailure, Part};
@@ -7,7 +8,7 @@ use ratewright_core::query::{Attribute, AttributeName};
 use ratewright_core::quota::Algorithm;
 use ratewright_core::store::{Act, BucketName, Charge, Key, Standings};
 use ratewright_core::{Micros, Store};
-use ratewright_lab::{Redis, wait_until};
+use ratewright_lab::{Redis, accept, join, wait_until};
 use ratewright_store::redis::{FailureKind, Traffic};
 use ratewright_store::{Peers, RedisStore, Servers, StoreError};
 
@@ -230,4 +231,30 @@ fn c9_a_call_that_is_not_answered_took_as_long_as_its_deadline() {
         };
         store.traffic().calls.steps().any(slow)
     });
+}
+
+/// What pretends to be Redis could make us keep whatever it sends.
+#[test]
+fn an_endless_reply_ends_the_connection() {
+    const ENOUGH: usize = 64 * 1024 * 1024;
+    for (begin, goes_on) in
+        [("$2147483647\r\n", "a"), ("+", "a"), ("*2147483647\r\n", ":1\r\n"), ("*1\r\n", "*1\r\n")]
+    {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let lying = std::thread::spawn(move || {
+            let mut client = accept(&listener);
+            let (piece, mut n_sent) = (goes_on.repeat(65_536 / goes_on.len()), 0);
+            client.write_all(begin.as_bytes()).unwrap();
+            while n_sent < ENOUGH && client.write_all(piece.as_bytes()).is_ok() {
+                n_sent += piece.len();
+            }
+            n_sent
+        });
+        let _in_it = RUNTIME.enter();
+        let store = RedisStore::new(Servers::single(&format!("redis://{address}")).unwrap(), settings("p"));
+        let n_sent = join(lying, "the connection ends");
+        assert!(n_sent < ENOUGH, "{begin:?} … {goes_on:?}: {n_sent} bytes were taken");
+        assert!(!store.status().is_up);
+    }
 }
