@@ -84,6 +84,7 @@ pub(crate) fn run(
             opened => opened?,
         }
         systemd::ready();
+        tokio::spawn(systemd::report_alive());
         serving.until_stopped(stop_signal).await
     })
 }

@@ -1,4 +1,4 @@
-//! Notifies systemd of readiness, reloads and stops (`Type=notify`). Does nothing without systemd.
+//! Notifies systemd of readiness, reloads and stops (`Type=notify`), and that the process works (`WatchdogSec`). Does nothing without systemd.
 
 use std::sync::mpsc;
 use std::time::Duration;
@@ -31,6 +31,18 @@ pub(crate) fn stopping() {
 /// Reports that another process is now the main process of the service.
 pub(crate) fn hand_over_to(pid: u32) {
     notify(vec![NotifyState::MainPid(pid), NotifyState::Ready]);
+}
+
+/// Reports again and again that this process works, if `WatchdogSec` asks for it. `WATCHDOG_PID` is not compared: after an upgrade
+/// it names the process that systemd started.
+pub(crate) async fn report_alive() {
+    let within = crate::environment("WATCHDOG_USEC").and_then(|text| text.parse().ok());
+    let Some(within) = within.map(Duration::from_micros).filter(|within| !within.is_zero()) else { return };
+    let mut turns = tokio::time::interval(within / 2);
+    loop {
+        turns.tick().await;
+        notify(vec![NotifyState::Watchdog]);
+    }
 }
 
 /// Sends a notification on its own thread, since `send` blocks while the manager's queue is full.

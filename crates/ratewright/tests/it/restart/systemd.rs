@@ -195,6 +195,23 @@ fn systemd_is_notified_of_start_reload_upgrade_and_stop() {
     wait_until("it says that it stops", || heard(&socket) == "STOPPING=1\n");
 }
 
+/// A hung process says nothing, so that systemd kills it: `WatchdogSec` in the unit.
+#[test]
+fn systemd_hears_again_and_again_that_the_process_works() {
+    let folder = TempDir::new().unwrap();
+    let (socket, path) = notified(&folder);
+    let file = folder.path().join("ratewright.yaml");
+    std::fs::write(&file, format!("{}policies: []\n", listen(&[]))).unwrap();
+    let mut command = program();
+    command.env("NOTIFY_SOCKET", &path).env("WATCHDOG_USEC", "100000").arg("serve").arg(&file);
+    let running = Guarded(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+    assert_eq!(heard(&socket), "READY=1\n");
+    for _ in 0..3 {
+        assert_eq!(heard(&socket), "WATCHDOG=1\n");
+    }
+    drop(running);
+}
+
 /// A service manager that reads no notifications delays neither the start nor the stop.
 #[test]
 fn a_full_notification_queue_does_not_delay_a_stop() {
