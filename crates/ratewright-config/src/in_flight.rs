@@ -3,6 +3,7 @@
 //! A policy with `in_flight` selects requests and partitions them like any other, but counts only current requests, in
 //! this process. Settings about time, the store or the response have no effect with it and are errors.
 
+use ratewright_core::policy::AfterAbort;
 use ratewright_core::quota::{Algorithm, Rate, WindowStart};
 use ratewright_core::{Micros, Quota};
 
@@ -38,6 +39,16 @@ impl Reader<'_> {
             self.error(count.position, problem);
         }
         self.permits(&format!("{path}.in_flight"), raw)
+    }
+
+    /// When a permit is released whose client has disconnected.
+    pub(crate) fn after_abort(&mut self, path: &str, policy: &file::Policy) -> Option<AfterAbort> {
+        let raw = policy.after_abort.as_ref()?;
+        if policy.in_flight.is_none() {
+            let problem = format!("{path}.after_abort has no effect without in_flight; remove it");
+            self.error(raw.position, problem);
+        }
+        self.read(&format!("{path}.after_abort"), raw)
     }
 
     /// A quota whose capacity is the most requests in flight. Its window is not used.

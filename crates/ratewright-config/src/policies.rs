@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ratewright_core::policy::{
-    Condition, Cost, CountedResponses, Missing, Mode, OnFailure, Part, PolicyError, Selector,
+    AfterAbort, Condition, Cost, CountedResponses, Missing, Mode, OnFailure, Part, PolicyError, Selector,
 };
 use ratewright_core::query::AttributeName;
 use ratewright_core::quota::Algorithm;
@@ -62,6 +62,7 @@ struct Terms {
     missing: Missing,
     cost: Cost,
     counted: CountedResponses,
+    after_abort: Option<AfterAbort>,
 }
 
 impl PolicyContext<'_> {
@@ -81,6 +82,10 @@ impl Terms {
             .with_missing(self.missing)
             .with_cost(self.cost)
             .with_count(self.counted);
+        let policy = match self.after_abort {
+            Some(after_abort) => policy.with_after_abort(after_abort),
+            None => policy,
+        };
         match self.group {
             Some(group) => policy.with_group(&group),
             None => policy,
@@ -322,6 +327,7 @@ impl Reader<'_> {
             },
             cost: cost.and_then(|(_, cost)| cost).unwrap_or(Cost::Fixed(1)),
             counted,
+            after_abort: self.after_abort(path, raw),
         }
     }
 

@@ -17,7 +17,7 @@ fn schema() -> Value {
 }
 
 /// Names in the order in which one writes them; others follow by the alphabet.
-const ORDER: [&str; 41] = [
+const ORDER: [&str; 42] = [
     "enabled",
     "listen",
     "store",
@@ -50,6 +50,7 @@ const ORDER: [&str; 41] = [
     "missing",
     "quota",
     "in_flight",
+    "after_abort",
     "algorithm",
     "rate",
     "burst",

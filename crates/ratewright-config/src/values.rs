@@ -11,7 +11,7 @@ use std::num::NonZeroU32;
 use http::HeaderName;
 use ipnet::IpNet;
 use ratewright_core::Micros;
-use ratewright_core::policy::{Missing, Mode, OnFailure};
+use ratewright_core::policy::{AfterAbort, Missing, Mode, OnFailure};
 use ratewright_core::query::AttributeName;
 use ratewright_core::quota::{Algorithm, Leak, Rate, Refill, Share, WindowStart};
 use ratewright_http::address::Forwarding;
@@ -115,6 +115,7 @@ macro_rules! names {
 }
 
 names!(Mode, "enforce" => Mode::Enforce, "shadow" => Mode::Shadow, "off" => Mode::Off);
+names!(AfterAbort, "keep" => AfterAbort::Keep, "free" => AfterAbort::Free);
 names!(OnFailure, "local" => OnFailure::Local, "open" => OnFailure::Open, "closed" => OnFailure::Closed);
 names!(OnMissing, "skip" => OnMissing::Otherwise(Missing::Skip), "ip" => OnMissing::Ip, "deny" => OnMissing::Otherwise(Missing::Deny));
 names!(Case, "sensitive" => Case::Sensitive, "insensitive" => Case::Insensitive);

@@ -60,6 +60,8 @@ pub struct Policy {
     on_failure: OnFailure,
     retry_after_min: Micros,
     count: CountedResponses,
+    /// `None`: the default.
+    after_abort: Option<AfterAbort>,
 }
 
 /// One quota of a policy, and the name of its buckets.
@@ -77,6 +79,15 @@ struct PolicyOverride {
     /// Which of the policy's limits. `None`: the policy's own.
     limits: Option<Range<usize>>,
     mode: Option<Mode>,
+}
+
+/// When a permit is released whose client has disconnected before the response.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AfterAbort {
+    /// When the upstream responds or times out: most upstreams do not notice that a client is gone.
+    Keep,
+    /// At once.
+    Free,
 }
 
 /// What happens to a query that lacks an attribute of the partition.
@@ -148,6 +159,7 @@ impl Policy {
             on_failure: OnFailure::default(),
             retry_after_min: Micros::ZERO,
             count: CountedResponses::default(),
+            after_abort: None,
         })
     }
 
@@ -266,6 +278,13 @@ impl Policy {
         self
     }
 
+    /// Sets when a permit is released whose client has disconnected before the response.
+    #[must_use]
+    pub fn with_after_abort(mut self, after_abort: AfterAbort) -> Self {
+        self.after_abort = Some(after_abort);
+        self
+    }
+
     /// Sets which responses count. Entrypoints that do not see the response count all requests.
     #[must_use]
     pub fn with_count(mut self, count: CountedResponses) -> Self {
@@ -371,6 +390,19 @@ impl Policy {
     /// The shortest `retry_after` of a denial.
     pub fn retry_after_min(&self) -> Micros {
         self.retry_after_min
+    }
+
+    /// When a permit is released whose client has disconnected before the response.
+    pub fn after_abort(&self) -> AfterAbort {
+        self.after_abort.unwrap_or_else(|| self.default_after_abort())
+    }
+
+    /// The default: the permit is kept if the partition tells clients apart; otherwise one client could fill the limit of all.
+    pub fn default_after_abort(&self) -> AfterAbort {
+        use AttributeName::{Host, Method, Path, Route};
+        let mut names = self.partition.iter().flat_map(Part::names);
+        let tells_clients_apart = names.any(|name| !matches!(name, Host | Method | Path | Route));
+        if tells_clients_apart { AfterAbort::Keep } else { AfterAbort::Free }
     }
 
     /// Which responses count.

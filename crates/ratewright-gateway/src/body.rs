@@ -17,6 +17,7 @@ use ratewright_core::Micros;
 use ratewright_tower::PermitBody;
 use tokio::time::{Instant, Sleep, sleep_until};
 
+use crate::abort::Presence;
 use crate::body_rate::{BodyRate, BodyRateMonitor};
 use crate::h1::SendError;
 use crate::h2::StreamSlot;
@@ -76,6 +77,8 @@ pub(crate) struct Upload {
     progress: Option<UploadProgress>,
     /// The slot of the HTTP/2 stream that sends it.
     slot: Option<StreamSlot>,
+    /// Learns that the client has sent all. None: an empty body.
+    presence: Option<Presence>,
 }
 
 /// Why a body ended early.
@@ -259,7 +262,14 @@ impl Upload {
             remaining: route.body_max,
             progress: None,
             slot: None,
+            presence: None,
         }
+    }
+
+    /// Tells the exchange when its client has sent all.
+    pub(crate) fn of_client(mut self, presence: &Presence) -> Self {
+        self.presence = self.request_body.is_some().then(|| presence.clone());
+        self
     }
 
     /// No body.
@@ -274,6 +284,7 @@ impl Upload {
             remaining: 0,
             progress: None,
             slot: None,
+            presence: None,
         }
     }
 
@@ -322,7 +333,10 @@ impl Upload {
             return self.poll_overdue(context, held_back).map(|overdue| Some(Err(overdue)));
         };
         self.idle_timer.reset();
-        let Some(frame) = frame else { return Poll::Ready(None) };
+        let Some(frame) = frame else {
+            self.presence.iter().for_each(Presence::has_sent_all);
+            return Poll::Ready(None);
+        };
         let mut frame = frame?;
         if let (Some(trailers), Some(rules)) = (frame.trailers_mut(), &self.rules) {
             clean_trailers(trailers, &rules.http_settings.rules, &rules.read);
@@ -335,6 +349,9 @@ impl Upload {
             return Poll::Ready(Some(Err(BodyError::TooLarge)));
         };
         self.remaining = remaining;
+        if self.incoming().is_some_and(Incoming::is_end_stream) {
+            self.presence.iter().for_each(Presence::has_sent_all);
+        }
         Poll::Ready(Some(Ok(frame)))
     }
 }

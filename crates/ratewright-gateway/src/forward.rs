@@ -26,6 +26,7 @@ use ratewright_tower::BodyMeter;
 use tokio::time::{Instant, timeout_at};
 use tower_service::Service;
 
+use crate::abort::Presence;
 use crate::body::{Body, Download, DownloadSource, Upload};
 use crate::dial::dial_http1;
 use crate::forward_error::ForwardError;
@@ -39,7 +40,7 @@ use crate::request_body::RequestBody;
 use crate::route::{HostPolicy, Route};
 use crate::scheme::Scheme;
 use crate::tunnel::{Tunnel, TunnelSlot};
-use crate::upstream::{Lease, Protocol, Tried};
+use crate::upstream::{Failure, FailureKind, Lease, Protocol, Tried};
 use crate::upstream_log::UpstreamLog;
 use crate::upstream_tls::ClientTls;
 use crate::worker::WorkerContext;
@@ -67,6 +68,7 @@ pub(crate) struct BodyWithClient {
     /// The client's address.
     pub(crate) client: IpAddr,
     pub(crate) scheme: Scheme,
+    pub(crate) presence: Presence,
 }
 
 /// A request as sent to the upstream.
@@ -80,9 +82,19 @@ struct OutboundRequest {
     upgrade: Option<(Upgrade, OnUpgrade)>,
     /// True if `Host` names the chosen server.
     uses_server_host: bool,
+    client: IpAddr,
+    /// Whether the client still waits.
+    presence: Presence,
 }
 
 impl OutboundRequest {
+    /// An upstream gets the request now. Tunnels end with their client.
+    fn begins(&self, upload: &Upload) {
+        if upload.is_empty() && self.upgrade.is_none() {
+            self.presence.has_sent_all();
+        }
+    }
+
     /// True if the request is idempotent and has no body.
     fn is_repeatable(&self) -> bool {
         self.body.as_ref().is_some_and(Upload::is_empty) && is_idempotent(&self.head.method)
@@ -116,7 +128,7 @@ impl RouteForwarder {
                     if let Some(mut lease) = lease.filter(|_| !has_body) {
                         let (now, server) = (self.shared.clock.now(), lease.server());
                         self.log.failed((&self.route, server), &error, &outbound.head, now);
-                        self.record_failure(&mut lease);
+                        self.record_failure(&mut lease, FailureKind::NoResponse, outbound.client);
                     }
                     return Err(error);
                 };
@@ -126,21 +138,21 @@ impl RouteForwarder {
     }
 
     /// Counts a failure against the server, and logs an ejection.
-    fn record_failure(&self, lease: &mut Lease) {
-        if let Some(eject_for) = lease.failed(self.shared.clock.now()) {
+    fn record_failure(&self, lease: &mut Lease, kind: FailureKind, client: IpAddr) {
+        if let Some(eject_for) = lease.failed(Failure { kind, client }, self.shared.clock.now()) {
             self.log.ejected(&self.route, lease, eject_for);
         }
     }
 
     /// Removes and adds headers before forwarding.
     fn prepare(&self, request: Request<BodyWithClient>) -> OutboundRequest {
-        let (mut head, BodyWithClient { body, peer, client, scheme }) = request.into_parts();
+        let (mut head, BodyWithClient { body, peer, client, scheme, presence }) = request.into_parts();
         let is_http1 = self.route.upstream.protocol() == Protocol::Http1;
         let upgrade =
             Upgrade::requested_by(&head).filter(|_| is_http1).zip(head.extensions.remove::<OnUpgrade>());
         let rules = &self.rules.http_settings.rules;
         let body = body.metered(head.extensions.remove::<BodyMeter>());
-        let body = Upload::new(body, &self.rules, &self.route);
+        let body = Upload::new(body, &self.rules, &self.route).of_client(&presence);
         if head.version >= Version::HTTP_2 {
             join_cookies(&mut head.headers);
         }
@@ -169,7 +181,7 @@ impl RouteForwarder {
             head.uri = Uri::from(path.unwrap_or_else(|| PathAndQuery::from_static("/")));
         }
         head.extensions.clear();
-        OutboundRequest { head, forwarding, body: Some(body), upgrade, uses_server_host }
+        OutboundRequest { head, forwarding, body: Some(body), upgrade, uses_server_host, client, presence }
     }
 
     /// Tries servers until one responds, as long as a retry is safe. `current` holds the lease of the running attempt.
@@ -191,19 +203,19 @@ impl RouteForwarder {
             let Some(mut lease) = current.take() else { return Err(ForwardError::NoServer) };
             let error = match attempted {
                 Ok((response, source)) => {
-                    if lease.succeeded() {
+                    if lease.succeeded(outbound.client, self.shared.clock.now()) {
                         self.log.recovered((&self.route, lease.server()));
                     }
                     return self.accept((response, source), lease, outbound);
                 }
                 Err(error) => error,
             };
-            if error.is_upstream_failure() || error.is_local_failure() {
+            if error.upstream_failure().is_some() || error.is_local_failure() {
                 let (now, server) = (self.shared.clock.now(), lease.server());
                 self.log.failed((&self.route, server), &error, &outbound.head, now);
             }
-            if error.is_upstream_failure() {
-                self.record_failure(&mut lease);
+            if let Some(kind) = error.upstream_failure() {
+                self.record_failure(&mut lease, kind, outbound.client);
                 tried.add(&lease);
             }
             // A connection that was closed while idle does not use up a retry.
@@ -213,7 +225,12 @@ impl RouteForwarder {
             let repeats_max = self.route.retries_max.max(u32::from(is_unprocessed));
             let may_retry =
                 !error.was_sent() || ((is_unprocessed || is_transient) && n_repeated < repeats_max);
-            if outbound.body.is_none() || !may_retry || error.is_local_failure() || n_retries == RETRIES_MAX {
+            if outbound.presence.is_gone()
+                || outbound.body.is_none()
+                || !may_retry
+                || error.is_local_failure()
+                || n_retries == RETRIES_MAX
+            {
                 return Err(error);
             }
             n_retries += 1;
@@ -286,6 +303,7 @@ impl RouteForwarder {
     ) -> Result<(Response<()>, DownloadSource), ForwardError> {
         let upload = outbound.body.take().unwrap_or_else(Upload::empty);
         let is_empty = upload.is_empty();
+        outbound.begins(&upload);
         let sent = OutboundHead { head: &outbound.head, forwarding: Some(&outbound.forwarding) };
         let responded = connection.exchange(sent, upload, self.route.timeouts.header).await;
         outbound.body = if is_empty { Some(Upload::empty()) } else { connection.take_unsent() };

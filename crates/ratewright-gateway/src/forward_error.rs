@@ -14,6 +14,7 @@ use crate::body_rate::BodyRate;
 use crate::dial::DialError;
 use crate::h1::SendError;
 use crate::headers::UpgradeError;
+use crate::upstream::FailureKind;
 
 /// The error of a library or of the operating system.
 pub(crate) type BoxedCause = Box<dyn Error + Send + Sync>;
@@ -119,15 +120,14 @@ impl ForwardError {
         }
     }
 
-    /// True if it counts as a failure of the server.
-    pub(crate) fn is_upstream_failure(&self) -> bool {
+    /// How the server failed. None: it is not to blame.
+    pub(crate) fn upstream_failure(&self) -> Option<FailureKind> {
         match self {
-            Self::Unreachable(DialError::LocalResources(_)) => false,
-            Self::Unreachable(_)
-            | Self::NotSent(_)
-            | Self::HeaderTimeout(_)
-            | Self::ConnectionLost(_)
-            | Self::InvalidResponse => true,
+            Self::Unreachable(DialError::LocalResources(_)) => None,
+            // Clients can fill a server's queue of connections.
+            Self::Unreachable(DialError::TimedOut(_)) | Self::HeaderTimeout(_) => Some(FailureKind::NoResponse),
+            Self::Unreachable(_) | Self::NotSent(_) => Some(FailureKind::Unreachable),
+            Self::ConnectionLost(_) | Self::InvalidResponse => Some(FailureKind::Broken),
             Self::NoServer
             | Self::StaleConnection
             | Self::ClosedBeforeResponse(_)
@@ -139,7 +139,7 @@ impl ForwardError {
             | Self::ClientIdle(_)
             | Self::ClientSlow(_)
             | Self::ClientInvalid
-            | Self::ClientAborted => false,
+            | Self::ClientAborted => None,
         }
     }
 

@@ -16,6 +16,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
+use h2::Reason;
 use http::header::{CONNECTION, HeaderValue};
 use http::{Request, StatusCode, Version};
 use hyper::body::Incoming;
@@ -24,8 +25,9 @@ use hyper_util::server::conn::auto;
 use ratewright_core::decision::Observe;
 use ratewright_core::{Clock, Limiter, Store};
 use ratewright_http::address::network;
+use ratewright_listen::client_slots::{ClientLimit, ClientSlots};
 use ratewright_listen::listener::{
-    Accepted, ClientLimit, ConnectionLimits, ConnectionQueue, Listener, ListenerOptions, WhenFull,
+    Accepted, ConnectionLimits, ConnectionQueue, Listener, ListenerOptions, WhenFull,
 };
 use ratewright_listen::{
     Alpn, ConnectionSetup, HyperTimer, ParseErrors, ProxyProtocol, Shutdown, ShutdownPhase, Tls,
@@ -35,6 +37,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
+use crate::abort::KeptExchanges;
 use crate::access_log::AccessLog;
 use crate::framing_guard::{FramingGuard, GuardHandle};
 use crate::headers::ConnectionPeer;
@@ -54,7 +57,10 @@ use crate::worker::Worker;
 const N_SWEEPS: u32 = 6;
 
 /// The most concurrent streams of an HTTP/2 client.
-const STREAMS_MAX: u32 = 250;
+const STREAMS_MAX: u32 = 100;
+
+/// So many requests in flight of a connection are not counted for its client: connections have a limit of their own.
+const UNCOUNTED_STREAMS: usize = 8;
 
 /// The gateway's parts.
 pub struct Gateway<S, O> {
@@ -129,9 +135,9 @@ where
         let GatewayOptions { n_workers, pool_idle_timeout, .. } = options;
         let limits = SnapshotLimits(Arc::clone(&self.snapshot));
         let mut listener = Listener::new(options.into(), limits, stop);
-        let mut finished = Vec::new();
+        let (mut finished, streams) = (Vec::new(), ClientSlots::default());
         for n in 0..n_workers.get() {
-            let (gateway, queue) = (Arc::clone(&self), listener.queue());
+            let (gateway, queue, streams) = (Arc::clone(&self), listener.queue(), streams.clone());
             let (begun, has_begun) = std::sync::mpsc::channel();
             let (done, is_done) = oneshot::channel();
             // The thread creates its runtime: a runtime that is dropped here, in an async context, would panic.
@@ -141,7 +147,7 @@ where
                     Err(error) => return drop(begun.send(Err(error))),
                 };
                 drop(begun.send(Ok(())));
-                runtime.block_on(work(gateway, queue, pool_idle_timeout));
+                runtime.block_on(work(Worker::new(gateway, pool_idle_timeout, streams), queue));
                 runtime.shutdown_background(); // drop unfinished tasks before reporting the end
                 let _ = done.send(());
             };
@@ -187,20 +193,20 @@ impl ConnectionLimits for SnapshotLimits {
         let snapshot = self.0.load();
         let client = network(address, snapshot.http_settings.rules.ipv6_prefix);
         // Counted even without a limit: a reload may set one.
-        let connections_max = snapshot.settings.connections_per_address.map_or(u32::MAX, u32::from);
-        Some(ClientLimit { client, connections_max })
+        let max = snapshot.settings.connections_per_address.map_or(u32::MAX, u32::from);
+        Some(ClientLimit { client, max })
     }
 }
 
 /// Runs one worker.
-async fn work<S, O>(gateway: Arc<Gateway<S, O>>, queue: ConnectionQueue, pool_idle_timeout: Duration)
+async fn work<S, O>(worker: Worker<S, O>, queue: ConnectionQueue)
 where
     S: Store<Error = Infallible> + 'static,
     O: Observe + 'static,
 {
-    let worker = Arc::new(Worker::new(gateway, pool_idle_timeout));
+    let worker = Arc::new(worker);
     let sweeps = async {
-        let mut sweep = tokio::time::interval(pool_idle_timeout / N_SWEEPS);
+        let mut sweep = tokio::time::interval(worker.shared.pool.idle_timeout() / N_SWEEPS);
         loop {
             sweep.tick().await;
             worker.shared.pool.sweep();
@@ -229,7 +235,11 @@ async fn serve_connection<S, O>(
     S: Store<Error = Infallible> + 'static,
     O: Observe + 'static,
 {
-    let settings = Arc::clone(&worker.gateway.snapshot.load().settings);
+    let snapshot = worker.gateway.snapshot.load_full();
+    let streams = worker.stream_slots(peer);
+    let kept = KeptExchanges::new(snapshot.http_settings.rules.proxies.trust(peer), streams.clone());
+    let settings = Arc::clone(&snapshot.settings);
+    drop(snapshot);
     let header_max = usize::try_from(settings.header_max).unwrap_or(usize::MAX);
     let stream = FramingGuard::new(stream, header_max);
     let tunnel = TunnelSlot::default();
@@ -241,12 +251,15 @@ async fn serve_connection<S, O>(
         guard,
         tunnel: tunnel.clone(),
         backlog,
+        kept: kept.clone(),
         stop: stop.clone(),
     };
     let context = Arc::new((Arc::clone(&worker), client));
     let idle = until_idle(Arc::downgrade(&context), stream.handle(), settings.request_header);
     let idle_timeout = settings.timeouts.idle;
     let stalled = until_idle(Arc::downgrade(&context), stream.handle(), idle_timeout);
+    // A client may have sent a request before it got the GOAWAY.
+    let still_idle = until_idle(Arc::downgrade(&context), stream.handle(), settings.request_header / 2);
     let parse_errors = ParseErrorResponder {
         shared: Arc::downgrade(&context),
         guard: stream.handle(),
@@ -256,8 +269,11 @@ async fn serve_connection<S, O>(
     let stream = ParseErrors::new(stream, parse_errors);
     let service = hyper::service::service_fn(move |request: Request<Incoming>| {
         let context = Arc::clone(&context);
+        let is_stream = request.version() == Version::HTTP_2;
+        let is_counted = is_stream && Arc::strong_count(&context) > 1 + UNCOUNTED_STREAMS;
+        let slot = is_counted.then(|| streams.take().ok_or(Reason::REFUSED_STREAM)).transpose();
         async move {
-            let is_stream = request.version() == Version::HTTP_2;
+            let slot = slot?;
             let mut response = context.0.respond(&context.1, request).await;
             if context.1.stop.has_begun()
                 && !is_stream
@@ -265,8 +281,8 @@ async fn serve_connection<S, O>(
             {
                 response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }
-            let response = response.map(|body| TrackedBody::new(body, context));
-            Ok::<_, Infallible>(if is_stream {
+            let response = response.map(|body| TrackedBody::new(body, context, slot));
+            Ok::<_, h2::Error>(if is_stream {
                 response.map(|body| body.of_stream(idle_timeout))
             } else {
                 response
@@ -291,18 +307,21 @@ async fn serve_connection<S, O>(
     let mut connection = std::pin::pin!(connection);
     // Connection errors are not reported.
     let stops = until_stop(&stop, &stream_guard);
-    let ends = async {
+    let is_idle = async {
         tokio::select! {
-            () = stops => {}
-            () = idle => {}
+            () = stops => false,
+            () = idle => true,
+            () = kept.exceeded() => false,
         }
     };
     let served = tokio::select! {
         served = connection.as_mut() => served,
-        () = ends => {
+        is_idle = is_idle => {
             connection.as_mut().graceful_shutdown();
             tokio::select! {
                 served = connection => served,
+                // It does not even acknowledge the GOAWAY's PING.
+                () = still_idle, if is_idle => Ok(()),
                 // All responses have ended, but the client does not read the rest.
                 () = stalled => Ok(()),
             }

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
+use ratewright_listen::client_slots::ClientSlot;
 
 use crate::body::{Body, BodyError};
 use crate::framing_guard::GuardHandle;
@@ -23,13 +24,14 @@ use crate::stalled_stream::FrameTracker;
 pub(crate) struct TrackedBody<T> {
     body: Body,
     _shared: Arc<T>,
+    _slot: Option<ClientSlot>,
     /// Tracks frames that were handed to hyper, with the stall timeout. None: HTTP/1.1.
     tracker: Option<(Arc<FrameTracker>, Duration)>,
 }
 
 impl<T> TrackedBody<T> {
-    pub(crate) fn new(body: Body, shared: Arc<T>) -> Self {
-        Self { body, _shared: shared, tracker: None }
+    pub(crate) fn new(body: Body, shared: Arc<T>, slot: Option<ClientSlot>) -> Self {
+        Self { body, _shared: shared, _slot: slot, tracker: None }
     }
 
     /// The same for an HTTP/2 stream. Its client must read within the body's idle timeout, or within `otherwise`.

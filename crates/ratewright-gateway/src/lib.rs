@@ -12,6 +12,7 @@
 //!
 //! **Invariant:** routes, targets, upstreams and headers read no clock and open no socket; time is a parameter.
 
+mod abort;
 pub mod access_log;
 mod body;
 mod body_rate;

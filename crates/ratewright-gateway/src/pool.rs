@@ -78,6 +78,11 @@ impl Pool {
         Self { slots: Mutex::default(), idle_timeout }
     }
 
+    /// How long an idle connection is kept.
+    pub(crate) fn idle_timeout(&self) -> Duration {
+        self.idle_timeout
+    }
+
     /// The index of a server's connections.
     pub(crate) fn slot(&self, server: &UpstreamServer, protocol: Protocol, ca: Option<&Arc<[u8]>>) -> usize {
         let mut slots = self.slots.lock();

@@ -19,6 +19,8 @@ pub struct GatewaySettings {
     pub connections_max: NonZeroU32,
     /// The most connections per address. None: no limit per address.
     pub connections_per_address: Option<NonZeroU32>,
+    /// The most HTTP/2 requests in flight per address, beyond the first 8 of each connection. None: no limit per address.
+    pub streams_per_address: Option<NonZeroU32>,
     /// The longest request head, in bytes.
     pub header_max: u32,
     /// The longest request body, in bytes, unless a route says otherwise.
@@ -53,6 +55,7 @@ impl Default for GatewaySettings {
             routes: RouteTable::default(),
             connections_max: const { NonZeroU32::new(10_000).expect("not zero") },
             connections_per_address: NonZeroU32::new(1_000),
+            streams_per_address: NonZeroU32::new(1_000),
             header_max: 32 * 1024,
             body_max: 1024 * 1024 * 1024,
             body_rate_min: Some(BodyRate { n_bytes: 16 * 1024, window: Duration::from_secs(60) }),

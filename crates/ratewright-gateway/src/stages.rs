@@ -35,6 +35,7 @@ use ratewright_listen::Shutdown;
 use ratewright_tower::{InFlight, RateLimit};
 use tower_service::Service;
 
+use crate::abort::{KeptExchanges, Presence, UntilAnswered};
 use crate::access_log::{Arrival, PendingEntry};
 use crate::body::Body;
 use crate::explain_header;
@@ -69,6 +70,8 @@ pub(crate) struct ConnectionContext {
     pub(crate) tunnel: TunnelSlot,
     /// The unread bodies of its requests.
     pub(crate) backlog: Backlog,
+    /// Its requests that go on without it.
+    pub(crate) kept: KeptExchanges,
     /// Whether the gateway is stopping.
     pub(crate) stop: Shutdown,
 }
@@ -123,15 +126,18 @@ where
                     report: report.clone(),
                 };
                 let (peer, scheme) = (client.peer.clone(), client.scheme);
-                let request =
-                    Request::from_parts(head, BodyWithClient { body, peer, client: address, scheme });
+                let presence = Presence::default();
+                let body = BodyWithClient { body, peer, client: address, scheme, presence: presence.clone() };
+                let request = Request::from_parts(head, body);
                 match &live.stages[number].0 {
                     RouteStages::RateOnly(service) => {
                         let Ok(response) = service.call_known(known, request).await;
                         response
                     }
                     RouteStages::WithPermit(service) => {
-                        Box::pin(permitted(service.clone(), known, request)).await
+                        let exchange = permitted(service.clone(), known, request);
+                        let Ok(response) = UntilAnswered::new(exchange, presence, client.kept.clone()).await;
+                        response.map(|body| Body::WithPermit(Box::new(body)))
                     }
                 }
             }
@@ -181,19 +187,14 @@ where
     }
 }
 
-/// Responds to a request that needs a permit.
-async fn permitted<S, O>(
-    mut service: InFlight<RateLimit<Forward, S, O>, O>,
+/// The response to a request that needs a permit.
+fn permitted<T: Service<Request<BodyWithClient>>>(
+    mut service: T,
     known: RequestContext,
     mut request: Request<BodyWithClient>,
-) -> Response<Body>
-where
-    S: Store<Error = Infallible> + 'static,
-    O: Observe + 'static,
-{
+) -> T::Future {
     request.extensions_mut().insert(known); // both layers read it there
-    let Ok(response) = service.call(request).await;
-    response.map(|body| Body::WithPermit(Box::new(body)))
+    service.call(request)
 }
 
 /// Removes the body of a response to HEAD. HTTP/2 clients would treat it as a protocol error.

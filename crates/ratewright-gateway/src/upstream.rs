@@ -14,6 +14,9 @@
 //! Exactly one request probes a server; the others avoid it until the probe ends. If a request has tried all healthy
 //! servers, it uses the one that was ejected first: a response that may fail is better than none.
 //!
+//! A client can cause failures: by requests that take longer than a timeout, or that crash a server. So such failures are
+//! weighed, see [`ServerHealth::failed`], and eject no more than a share of the servers at a time.
+//!
 //! Each route has its own view of its servers: failures on a slow route do not eject a server from a fast one.
 //!
 //! # Laws
@@ -25,6 +28,7 @@
 mod server;
 mod state;
 
+use std::net::IpAddr;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -70,12 +74,34 @@ pub enum Protocol {
 }
 
 /// When a server is ejected, and for how long.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Health {
     /// Consecutive failures until ejection.
     pub failures_max: NonZeroU32,
-    /// The first ejection time. It doubles with every failed probe, up to [`Health::EJECT_FOR_MAX`].
+    /// The first ejection time. It doubles with every probe that cannot connect, up to [`Health::EJECT_FOR_MAX`].
     pub eject_for: Micros,
+    /// The largest share of the servers that is ejected at once for failures that a client can cause; at least one server may be.
+    pub ejected_max: f64,
+}
+
+/// A failed request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Failure {
+    /// What failed.
+    pub kind: FailureKind,
+    /// The client whose request it was.
+    pub client: IpAddr,
+}
+
+/// How a request failed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FailureKind {
+    /// No connection. A client cannot cause this.
+    Unreachable,
+    /// The response did not come in time.
+    NoResponse,
+    /// The connection was lost, or the response was invalid.
+    Broken,
 }
 
 /// The servers that a request has tried.
@@ -88,6 +114,7 @@ pub struct Lease {
     upstream: Arc<Upstream>,
     number: usize,
     admission: Admission,
+    began: Timestamp,
     has_outcome: bool,
 }
 
@@ -107,7 +134,7 @@ pub struct ServerStatus<'a> {
 impl Default for Health {
     fn default() -> Self {
         let failures_max = const { NonZeroU32::new(3).expect("not zero") };
-        Self { failures_max, eject_for: Micros::from_secs(10) }
+        Self { failures_max, eject_for: Micros::from_secs(10), ejected_max: 0.5 }
     }
 }
 
@@ -207,18 +234,18 @@ impl Upstream {
             if state.is_healthy() {
                 healthy.push(number);
             } else if let Some(admission) = state.probe(now) {
-                return Some(self.lease(number, admission));
+                return Some(self.lease(number, admission, now));
             }
         }
         if healthy.is_empty() {
-            return self.pick_ejected(tried);
+            return self.pick_ejected(tried, now);
         }
         let turn = self.turn.fetch_add(1, Ordering::Relaxed) % healthy.len();
         let number = match self.balance {
             Balance::RoundRobin => healthy[turn],
             Balance::LeastConnections => self.least_loaded(&healthy, turn),
         };
-        Some(self.lease(number, Admission::Healthy))
+        Some(self.lease(number, Admission::Healthy, now))
     }
 
     /// The server with the fewest requests in flight. The search starts at another server each time, so idle ones take
@@ -230,15 +257,22 @@ impl Upstream {
     }
 
     /// The untried server that was ejected first.
-    fn pick_ejected(self: &Arc<Self>, tried: &Tried) -> Option<Lease> {
+    fn pick_ejected(self: &Arc<Self>, tried: &Tried, now: Timestamp) -> Option<Lease> {
         let left = self.servers.iter().enumerate().filter(|(number, _)| !tried.has(*number));
         let (number, (_, state)) = left.min_by_key(|(_, (_, state))| state.ejected_at())?;
-        Some(self.lease(number, state.last_resort()))
+        Some(self.lease(number, state.last_resort(), now))
     }
 
-    fn lease(self: &Arc<Self>, number: usize, admission: Admission) -> Lease {
+    fn lease(self: &Arc<Self>, number: usize, admission: Admission, began: Timestamp) -> Lease {
         self.servers[number].1.begin();
-        Lease { upstream: self.clone(), number, admission, has_outcome: false }
+        Lease { upstream: self.clone(), number, admission, began, has_outcome: false }
+    }
+
+    /// True if clients may cause no further ejection now.
+    fn has_ejected_its_share(&self) -> bool {
+        let number = |n: usize| u32::try_from(n).map_or(f64::MAX, f64::from);
+        let n_ejected = self.servers.iter().filter(|(_, state)| !state.is_healthy()).count();
+        n_ejected > 0 && number(n_ejected + 1) > number(self.servers.len()) * self.health.ejected_max
     }
 }
 
@@ -258,17 +292,22 @@ impl Lease {
         matches!(self.admission, Admission::Probe(_))
     }
 
-    /// Records a success; the first outcome counts. True if an ejected server recovered.
-    pub fn succeeded(&mut self) -> bool {
-        !std::mem::replace(&mut self.has_outcome, true) && self.state().succeeded(self.admission)
+    /// Records a response to this client; the first outcome counts. True if an ejected server recovered.
+    pub fn succeeded(&mut self, client: IpAddr, now: Timestamp) -> bool {
+        if std::mem::replace(&mut self.has_outcome, true) {
+            return false;
+        }
+        self.state().responded(client, now);
+        self.state().succeeded(self.admission)
     }
 
     /// Records a failure; the first outcome counts. Returns the ejection time if it ejects the server.
-    pub fn failed(&mut self, now: Timestamp) -> Option<Micros> {
+    pub fn failed(&mut self, failure: Failure, now: Timestamp) -> Option<Micros> {
         if std::mem::replace(&mut self.has_outcome, true) {
             return None;
         }
-        self.state().failed(self.admission, &self.upstream.health, now)
+        let may_eject = failure.kind == FailureKind::Unreachable || !self.upstream.has_ejected_its_share();
+        self.state().failed((failure, self.began), self.admission, (&self.upstream.health, may_eject), now)
     }
 
     fn state(&self) -> &ServerHealth {

@@ -4,6 +4,7 @@
 //! another thread.
 
 use std::error::Error;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,8 +15,10 @@ use parking_lot::Mutex;
 use ratewright_core::decision::Observe;
 use ratewright_core::query::Entrypoint;
 use ratewright_core::{Clock, Store};
+use ratewright_http::address::network;
 use ratewright_http::correlation::given_id;
 use ratewright_http::{ProblemContext, SharedHttpSettings};
+use ratewright_listen::client_slots::{ClientLimit, ClientSlot, ClientSlots};
 use ratewright_tower::{InFlightLayer, RateLimitLayer, RequestReader};
 use tower_layer::Layer;
 
@@ -41,10 +44,26 @@ pub(crate) struct WorkerContext {
     pub(crate) tls: ClientTls,
 }
 
+/// The slots for requests in flight of one connection: those of its client.
+#[derive(Clone, Debug)]
+pub(crate) struct StreamSlots {
+    slots: ClientSlots,
+    limit: ClientLimit,
+}
+
+impl StreamSlots {
+    /// A slot for one more request in flight. None: the client has too many.
+    pub(crate) fn take(&self) -> Option<ClientSlot> {
+        self.slots.take(self.limit)
+    }
+}
+
 /// One worker.
 pub(crate) struct Worker<S, O> {
     pub(crate) gateway: Arc<Gateway<S, O>>,
     pub(crate) shared: Arc<WorkerContext>,
+    /// The HTTP/2 requests in flight of each client, in all workers.
+    streams: ClientSlots,
     live: Mutex<Arc<LiveRoutes<S, O>>>,
 }
 
@@ -64,7 +83,11 @@ where
     S: Store<Error = std::convert::Infallible> + 'static,
     O: Observe + 'static,
 {
-    pub(crate) fn new(gateway: Arc<Gateway<S, O>>, pool_idle_timeout: Duration) -> Self {
+    pub(crate) fn new(
+        gateway: Arc<Gateway<S, O>>,
+        pool_idle_timeout: Duration,
+        streams: ClientSlots,
+    ) -> Self {
         let shared = Arc::new(WorkerContext {
             clock: Arc::clone(&gateway.clock),
             wall: Arc::clone(&gateway.wall),
@@ -72,7 +95,17 @@ where
             tls: gateway.client_tls.clone(),
         });
         let live = Mutex::new(Arc::new(LiveRoutes::of(&gateway, &shared)));
-        Self { gateway, shared, live }
+        Self { gateway, shared, streams, live }
+    }
+
+    /// The slots for requests in flight of a connection from this address. A trusted proxy has many clients.
+    pub(crate) fn stream_slots(&self, address: IpAddr) -> StreamSlots {
+        let snapshot = self.gateway.snapshot.load();
+        let rules = &snapshot.http_settings.rules;
+        let max = snapshot.settings.streams_per_address.filter(|_| !rules.proxies.trust(address));
+        let limit =
+            ClientLimit { client: network(address, rules.ipv6_prefix), max: max.map_or(u32::MAX, u32::from) };
+        StreamSlots { slots: self.streams.clone(), limit }
     }
 
     /// Counts a request that hyper could not parse, which reaches no stage.

@@ -5,6 +5,7 @@
 //! - [`ProxyProtocol`]: the client's address, announced by a load balancer.
 //! - [`WriteTimeout`]: a stream that closes when its peer stops reading.
 //! - [`ParseErrors`]: a body for the responses that hyper sends to requests it cannot parse.
+//! - [`client_slots`]: how many connections or requests each client has.
 //! - [`LogThrottle`]: a limit on how often one message is logged.
 //! - [`LazyTimer`]: a timer whose deadline moves at no cost. [`HyperTimer`] is one for hyper.
 //! - [`Shutdown`]: listeners stop in phases, so that no client loses a request.
@@ -12,6 +13,7 @@
 //! Entrypoints do not depend on each other; they share this crate, which depends on none of them.
 
 mod certificate;
+pub mod client_slots;
 mod connection_setup;
 mod hyper_timer;
 mod lazy_timer;

@@ -33,6 +33,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tracing::warn;
 
+use crate::client_slots::ClientLimit;
 use crate::connection_setup::ConnectionSetup;
 use crate::log_throttle::LogThrottle;
 use crate::shutdown::Shutdown;
@@ -84,15 +85,6 @@ pub trait ConnectionLimits: Send + Sync {
     fn client(&self, _address: IpAddr) -> Option<ClientLimit> {
         None
     }
-}
-
-/// A client, and how many connections it may have.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ClientLimit {
-    /// Its address, or the first of its network.
-    pub client: IpAddr,
-    /// The most connections of this client.
-    pub connections_max: u32,
 }
 
 /// Limits that do not change.

@@ -23,6 +23,10 @@ use crate::request_reader::RequestReader;
 
 /// Limits how many requests are in flight.
 ///
+/// When a client disconnects, hyper drops the response future, and the request is no longer in flight, although a handler may have
+/// started work elsewhere. [`AfterAbort`](ratewright_core::policy::AfterAbort) has an effect only if the server calls
+/// [`InFlightFuture::abort`], as the gateway does.
+///
 /// ```
 /// # use axum::{Router, routing::get};
 /// use ratewright_core::{Policies, Policy};
@@ -124,6 +128,17 @@ where
             Err(problem) => Stage::Rejected { response: Some(self.decider.reject(&parts, problem)) },
         };
         InFlightFuture { stage }
+    }
+}
+
+impl<F> InFlightFuture<F> {
+    /// The client has disconnected: releases the permits of policies that free them then. True if others are kept, so that this
+    /// future should be run to its end. A server that drops the future instead releases all.
+    pub fn abort(self: Pin<&mut Self>) -> bool {
+        match self.project().stage.project() {
+            StageProjection::Calling { permit, .. } => permit.as_mut().is_some_and(Permit::abort),
+            StageProjection::Rejected { .. } => false,
+        }
     }
 }
 

@@ -12,6 +12,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use ratewright_core::policy::AfterAbort;
 use ratewright_core::store::{Basis, Charge, Key, Outcome, Receipt, Refund, Standing, Standings};
 use ratewright_core::{Decision, Micros, Query, Store, Timestamp};
 use smallvec::SmallVec;
@@ -30,7 +31,15 @@ pub struct Permits {
 #[derive(Debug)]
 pub struct Permit {
     permits: Arc<Permits>,
-    taken: SmallVec<[(u64, u32); 2]>,
+    taken: SmallVec<[Taken; 2]>,
+}
+
+/// Units of one key.
+#[derive(Debug)]
+struct Taken {
+    key: u64,
+    n: u32,
+    after_abort: AfterAbort,
 }
 
 impl Permits {
@@ -46,9 +55,10 @@ impl Permits {
 
     /// The permit of an allowed query, decided by a limiter over these permits.
     pub(crate) fn permit(self: &Arc<Self>, query: &Query<'_>, decision: &Decision) -> Permit {
-        let taken = decision.standings().filter_map(|(_, limit, standing)| match &standing.outcome {
+        let taken = decision.standings().filter_map(|(policy, limit, standing)| match &standing.outcome {
             Outcome::Charged(receipt) => {
-                Some((self.identity(&query.key(limit.name(), standing.limit)?), receipt.cost))
+                let key = self.identity(&query.key(limit.name(), standing.limit)?);
+                Some(Taken { key, n: receipt.cost, after_abort: policy.after_abort() })
             }
             Outcome::WouldPass | Outcome::Denied { .. } | Outcome::Never | Outcome::Unknown => None,
         });
@@ -62,13 +72,21 @@ impl Permits {
     }
 }
 
-impl Drop for Permit {
-    fn drop(&mut self) {
-        if self.taken.is_empty() {
+impl Permit {
+    /// Releases what is freed when a client disconnects. True if something is kept.
+    pub(crate) fn abort(&mut self) -> bool {
+        let (kept, freed) = self.taken.drain(..).partition(|taken| taken.after_abort == AfterAbort::Keep);
+        self.taken = kept;
+        self.release(freed);
+        !self.taken.is_empty()
+    }
+
+    fn release(&self, taken: SmallVec<[Taken; 2]>) {
+        if taken.is_empty() {
             return;
         }
         let mut in_flight = self.permits.in_flight.lock();
-        for (key, n) in self.taken.drain(..) {
+        for Taken { key, n, .. } in taken {
             if let Some(count) = in_flight.get_mut(&key) {
                 *count = count.saturating_sub(n);
                 if *count == 0 {
@@ -76,6 +94,13 @@ impl Drop for Permit {
                 }
             }
         }
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        let taken = std::mem::take(&mut self.taken);
+        self.release(taken);
     }
 }
 

@@ -9,8 +9,8 @@ use serde::Deserialize;
 use super::Cors;
 use crate::raw_value::{Located, Position, RawList, RawValue};
 use crate::values::{
-    BodyMax, BodyRateMin, ByteCount, FileName, HostText, LoadBalancing, Name, TotalTime, UpstreamProtocol,
-    UpstreamUrl,
+    BodyMax, BodyRateMin, ByteCount, FileName, HostText, LoadBalancing, Name, Ratio, TotalTime,
+    UpstreamProtocol, UpstreamUrl,
 };
 
 /// The reverse proxy as a whole. It opens if there are routes.
@@ -22,6 +22,9 @@ pub struct Gateway {
     pub connections_max: Option<RawValue<NonZeroU32>>,
     /// The most connections from one address; `0` for no such limit, for example behind a load balancer. Default: `1000`.
     pub connections_per_address: Option<RawValue<u32>>,
+    /// The most HTTP/2 requests in flight from one address, beyond the first 8 of each connection; `0` for no such limit. Trusted
+    /// proxies have none. Default: that of `connections_per_address`.
+    pub streams_per_address: Option<RawValue<u32>>,
     /// The longest head of a request, `8KB` to `1MB`. Default: `32KB`.
     pub header_max: Option<RawValue<ByteCount>>,
     /// The longest body of a request, or `none` for any length. Default: `1GB`.
@@ -164,8 +167,11 @@ pub struct UpstreamTls {
 pub struct Health {
     /// After how many consecutive failures. Default: `3`.
     pub failures: Option<RawValue<NonZeroU32>>,
-    /// For how long at first; the time doubles while the server keeps failing, up to 5 minutes. Default: `10s`.
+    /// For how long at first; the time doubles while no connection can be opened, up to 5 minutes. Default: `10s`.
     pub eject: Option<RawValue<Micros>>,
+    /// The largest share of the servers that is ejected at once for failures that a client can cause, from 0 to 1; at least one
+    /// server may be. Default: `0.5`.
+    pub ejected_max: Option<RawValue<Ratio>>,
 }
 
 impl Route {

@@ -57,6 +57,7 @@ outline!(Policy {
     missing,
     quota,
     in_flight,
+    after_abort,
     cost,
     count,
     overrides,
@@ -67,6 +68,7 @@ outline!(Policy {
 outline!(Gateway {
     connections_max,
     connections_per_address,
+    streams_per_address,
     header_max,
     body_max,
     body_rate_min,
@@ -106,7 +108,7 @@ outline!(Override { name, condition, quota, in_flight, mode });
 outline!(CorsSection { origins, methods, headers, expose, credentials, max_age });
 outline!(UpstreamSection { servers, balance, protocol, health, tls });
 outline!(UpstreamTls { ca });
-outline!(Health { failures, eject });
+outline!(Health { failures, eject, ejected_max });
 
 /// The name of a field in files, where Rust does not allow that name.
 fn setting_name(field: &'static str) -> &'static str {

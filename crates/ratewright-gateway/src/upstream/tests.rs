@@ -3,9 +3,13 @@
 use super::*;
 use proptest::prelude::*;
 use std::collections::HashMap;
+use std::net::Ipv4Addr;
 use std::sync::Barrier;
 
 const SECOND: u64 = 1_000_000;
+
+const CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 7));
+const UNREACHABLE: Failure = Failure { kind: FailureKind::Unreachable, client: CLIENT };
 
 fn at(seconds: u64) -> Timestamp {
     Timestamp::from_micros(1_000 * SECOND + seconds * SECOND)
@@ -24,8 +28,8 @@ fn next(upstream: &Arc<Upstream>, now: Timestamp) -> usize {
 /// Fails a server until it is ejected.
 fn eject(upstream: &Arc<Upstream>, number: usize, now: Timestamp) {
     for _ in 0..upstream.health.failures_max.get() {
-        let mut lease = upstream.lease(number, Admission::Healthy);
-        lease.failed(now);
+        let mut lease = upstream.lease(number, Admission::Healthy, now);
+        lease.failed(UNREACHABLE, now);
     }
 }
 
@@ -75,7 +79,7 @@ fn nothing_is_allocated_for_a_request() {
         let upstream = upstream(8, balance);
         let made = allocation_counter::measure(|| {
             let mut lease = upstream.pick(at(0), &Tried::default()).unwrap();
-            lease.succeeded();
+            lease.succeeded(CLIENT, at(0));
         });
         assert_eq!(made.count_total, 0);
     }
@@ -86,7 +90,11 @@ fn only_consecutive_failures_eject() {
     let upstream = upstream(1, Balance::RoundRobin);
     for outcome in "ffsffsffs".chars() {
         let mut lease = upstream.pick(at(0), &Tried::default()).unwrap();
-        let _ = if outcome == 'f' { lease.failed(at(0)).is_some() } else { lease.succeeded() };
+        let _ = if outcome == 'f' {
+            lease.failed(UNREACHABLE, at(0)).is_some()
+        } else {
+            lease.succeeded(CLIENT, at(0))
+        };
     }
     assert_eq!(states(&upstream), [(true, 0, 0)]);
     eject(&upstream, 0, at(0));
@@ -101,11 +109,113 @@ fn an_ejected_server_is_probed_by_one_request_and_recovers() {
     let mut probe = upstream.pick(at(10), &Tried::default()).unwrap();
     assert!(probe.is_probe() && probe.number == 0);
     assert!((0..5).all(|_| next(&upstream, at(100)) == 1), "one probes, the others avoid");
-    probe.succeeded();
+    probe.succeeded(CLIENT, at(0));
     assert_eq!(states(&upstream), [(true, 1, 1), (true, 0, 0)]);
     drop(probe);
     let turns: Vec<_> = (0..4).map(|_| next(&upstream, at(100))).collect();
     assert_eq!(turns.iter().filter(|number| **number == 0).count(), 2);
+}
+
+/// A failure of the n-th client.
+fn failure(kind: FailureKind, n: u8) -> Failure {
+    Failure { kind, client: Ipv4Addr::new(198, 51, 100, n).into() }
+}
+
+const CAUSED_BY_CLIENTS: [FailureKind; 2] = [FailureKind::NoResponse, FailureKind::Broken];
+
+/// 24 requests that exceed the timeout at one instant ejected a server, although it responded to everybody else.
+#[test]
+fn requests_of_one_client_that_time_out_together_count_once() {
+    for kind in CAUSED_BY_CLIENTS {
+        let upstream = upstream(2, Balance::RoundRobin);
+        for round in 0..2 {
+            let mut slow: Vec<_> =
+                (0..24).map(|_| upstream.lease(0, Admission::Healthy, at(round * 10))).collect();
+            for lease in &mut slow {
+                assert_eq!(lease.failed(failure(kind, 1), at(round * 10 + 2)), None, "{kind:?}");
+            }
+        }
+        let mut next = upstream.lease(0, Admission::Healthy, at(20));
+        assert!(
+            next.failed(failure(kind, 1), at(22)).is_some(),
+            "a third moment, and no response to anybody"
+        );
+    }
+}
+
+#[test]
+fn a_missing_response_does_not_count_if_others_came_meanwhile() {
+    let upstream = upstream(2, Balance::RoundRobin);
+    for n in 0..20 {
+        let mut slow: Vec<_> = (0..5).map(|_| upstream.lease(0, Admission::Healthy, at(n * 10))).collect();
+        upstream.lease(0, Admission::Healthy, at(n * 10)).succeeded(CLIENT, at(n * 10 + 1));
+        for (client, lease) in (1..).zip(&mut slow) {
+            assert_eq!(lease.failed(failure(FailureKind::NoResponse, client), at(n * 10 + 2)), None);
+        }
+    }
+    assert_eq!(states(&upstream), [(true, 0, 0), (true, 0, 0)]);
+}
+
+/// One client may send requests that break each connection, while the server responds to others.
+#[test]
+fn one_client_alone_ejects_no_server_that_works_for_others() {
+    let upstream = upstream(2, Balance::RoundRobin);
+    let fail = |n: u8, second: u64| {
+        upstream.lease(0, Admission::Healthy, at(second)).failed(failure(FailureKind::Broken, n), at(second))
+    };
+    upstream.lease(0, Admission::Healthy, at(0)).succeeded(failure(FailureKind::Broken, 2).client, at(0));
+    upstream.lease(0, Admission::Healthy, at(0)).succeeded(failure(FailureKind::Broken, 1).client, at(0));
+    for second in 1..9 {
+        assert_eq!(fail(1, second), None);
+    }
+    assert!(fail(3, 9).is_some(), "another client fails too");
+}
+
+#[test]
+fn failures_of_several_clients_or_without_a_connection_eject_at_once() {
+    for kinds in [[FailureKind::NoResponse; 3], [FailureKind::Broken; 3], [FailureKind::Unreachable; 3]] {
+        let upstream = upstream(2, Balance::RoundRobin);
+        let mut leases: Vec<_> = (0..3).map(|_| upstream.lease(0, Admission::Healthy, at(0))).collect();
+        let mut outcomes = (1..).zip(leases.iter_mut().zip(kinds)).map(|(n, (lease, kind))| {
+            let n = if kind == FailureKind::Unreachable { 1 } else { n };
+            lease.failed(failure(kind, n), at(1)).is_some()
+        });
+        assert_eq!([(); 3].map(|()| outcomes.next().unwrap()), [false, false, true], "{kinds:?}");
+    }
+}
+
+#[test]
+fn clients_eject_at_most_a_share_of_the_servers() {
+    for (n_servers, n_ejected) in [(1, 1), (2, 1), (3, 1), (4, 2), (9, 4)] {
+        let upstream = upstream(n_servers, Balance::RoundRobin);
+        let fail = |number: usize, kind: FailureKind| {
+            for n in 0..3 {
+                upstream.lease(number, Admission::Healthy, at(2 * n)).failed(failure(kind, 1), at(2 * n + 1));
+            }
+        };
+        (0..usize::from(n_servers)).for_each(|number| fail(number, FailureKind::NoResponse));
+        let n = states(&upstream).iter().filter(|state| !state.0).count();
+        assert_eq!(n, n_ejected, "of {n_servers}");
+        (0..usize::from(n_servers)).for_each(|number| fail(number, FailureKind::Unreachable));
+        assert!(
+            states(&upstream).iter().all(|state| !state.0),
+            "without a connection, all {n_servers} are ejected"
+        );
+    }
+}
+
+/// An attacker's slow request may be the probe.
+#[test]
+fn a_probe_that_a_client_can_make_fail_does_not_double_the_time() {
+    for kind in CAUSED_BY_CLIENTS {
+        let upstream = upstream(2, Balance::RoundRobin);
+        eject(&upstream, 0, at(0));
+        for n in 1..10 {
+            let mut probe = upstream.pick(at(n * 10), &Tried::default()).unwrap();
+            assert!(probe.is_probe(), "{n}");
+            assert_eq!(probe.failed(failure(kind, 1), at(n * 10)), Some(Micros::from_secs(10)));
+        }
+    }
 }
 
 #[test]
@@ -119,10 +229,10 @@ fn each_probe_that_fails_doubles_the_time_up_to_five_minutes() {
         now = now + Micros::from_secs(seconds);
         let mut probe = upstream.pick(now, &Tried::default()).unwrap();
         assert!(probe.is_probe(), "{seconds}");
-        probe.failed(now);
+        probe.failed(UNREACHABLE, now);
     }
     now = now + Micros::from_secs(300);
-    upstream.pick(now, &Tried::default()).unwrap().succeeded();
+    upstream.pick(now, &Tried::default()).unwrap().succeeded(CLIENT, at(0));
     eject(&upstream, 0, now);
     assert!(
         upstream.pick(now + Micros::from_secs(10), &Tried::default()).unwrap().is_probe(),
@@ -149,7 +259,7 @@ fn if_all_are_ejected_the_first_is_used_and_may_recover() {
     eject(&upstream, 0, at(2));
     let mut lease = upstream.pick(at(3), &Tried::default()).unwrap();
     assert_eq!((lease.number, lease.is_probe()), (1, false));
-    lease.succeeded();
+    lease.succeeded(CLIENT, at(0));
     assert_eq!(next(&upstream, at(3)), 1);
     assert_eq!(states(&upstream)[1], (true, 1, 1));
 }
@@ -157,15 +267,15 @@ fn if_all_are_ejected_the_first_is_used_and_may_recover() {
 #[test]
 fn requests_older_than_an_ejection_change_nothing() {
     let upstream = upstream(2, Balance::RoundRobin);
-    let mut before: Vec<_> = (0..4).map(|_| upstream.lease(0, Admission::Healthy)).collect();
+    let mut before: Vec<_> = (0..4).map(|_| upstream.lease(0, Admission::Healthy, at(0))).collect();
     eject(&upstream, 0, at(0));
-    before[0].succeeded();
-    before[1].failed(at(5));
+    before[0].succeeded(CLIENT, at(0));
+    before[1].failed(UNREACHABLE, at(5));
     assert_eq!(states(&upstream)[0], (false, 4, 1));
     let mut probe = upstream.pick(at(10), &Tried::default()).unwrap();
-    before[2].failed(at(10));
-    probe.succeeded();
-    probe.failed(at(10));
+    before[2].failed(UNREACHABLE, at(10));
+    probe.succeeded(CLIENT, at(0));
+    probe.failed(UNREACHABLE, at(10));
     assert_eq!(states(&upstream)[0], (true, 5, 1), "the first judgement counts");
 }
 
@@ -173,7 +283,7 @@ fn requests_older_than_an_ejection_change_nothing() {
 fn known_servers_keep_their_state_and_new_ones_start_healthy() {
     let old = upstream(2, Balance::RoundRobin);
     eject(&old, 0, at(0));
-    let held = old.lease(1, Admission::Healthy);
+    let held = old.lease(1, Admission::Healthy, at(0));
     let servers =
         ["http://h:1001", "http://h:1000", "http://h:9"].map(|url| UpstreamServer::parse(url).unwrap());
     let health = Health { eject_for: Micros::from_secs(1), ..Health::default() };
@@ -226,9 +336,9 @@ fn many_threads_count_every_lease_once() {
         for n in 0..3_000_u64 {
             let mut lease = upstream.pick(at(n / 100), &Tried::default()).unwrap();
             match n % 7 {
-                0 | 1 => _ = lease.failed(at(n / 100)),
+                0 | 1 => _ = lease.failed(UNREACHABLE, at(n / 100)),
                 2 => {}
-                _ => _ = lease.succeeded(),
+                _ => _ = lease.succeeded(CLIENT, at(0)),
             }
             held.push(lease);
             if held.len() > 5 {
@@ -240,7 +350,7 @@ fn many_threads_count_every_lease_once() {
     assert!(upstream.states().all(|state| state.n_in_flight == 0));
     let later = at(100_000);
     for _ in 0..3 {
-        upstream.pick(later, &Tried::default()).unwrap().succeeded();
+        upstream.pick(later, &Tried::default()).unwrap().succeeded(CLIENT, at(0));
     }
     assert!(upstream.states().all(|state| state.is_healthy), "no mark of a probe was left behind");
 }
@@ -287,9 +397,9 @@ proptest! {
                 }
                 leases.push(lease);
             } else {
-                let at = which.index(leases.len());
-                let mut lease = leases.swap_remove(at);
-                let _ = if step == 2 { lease.failed(now).is_some() } else { lease.succeeded() };
+                let chosen = which.index(leases.len());
+                let mut lease = leases.swap_remove(chosen);
+                let _ = if step == 2 { lease.failed(UNREACHABLE, now).is_some() } else { lease.succeeded(CLIENT, now) };
             }
         }
         let n_in_flight: u32 = upstream.states().map(|state| state.n_in_flight).sum();
@@ -301,8 +411,8 @@ proptest! {
 fn outcomes_report_ejection_and_recovery() {
     let upstream = upstream(1, Balance::RoundRobin);
     let judge = |now: u64| upstream.pick(at(now), &Tried::default()).unwrap();
-    assert_eq!([judge(0).failed(at(0)), judge(0).failed(at(0))], [None, None]);
-    assert_eq!(judge(0).failed(at(0)), Some(Micros::from_secs(10)));
-    assert!(judge(20).succeeded(), "the probe finds it back");
-    assert!(!judge(20).succeeded());
+    assert_eq!([judge(0).failed(UNREACHABLE, at(0)), judge(0).failed(UNREACHABLE, at(0))], [None, None]);
+    assert_eq!(judge(0).failed(UNREACHABLE, at(0)), Some(Micros::from_secs(10)));
+    assert!(judge(20).succeeded(CLIENT, at(0)), "the probe finds it back");
+    assert!(!judge(20).succeeded(CLIENT, at(0)));
 }

@@ -152,6 +152,23 @@ async fn a_client_that_never_reads_is_disconnected() {
     wait_until("it is cut off", || n_in_flight() == 0).await;
 }
 
+/// hyper waits for the acknowledgement of its GOAWAY's PING: without a deadline of ours, for 50 s.
+#[tokio::test]
+async fn an_idle_http2_client_that_acknowledges_no_ping_is_disconnected() {
+    let server = ScriptedServer::echo().await;
+    let mut settings = settings(route(&[server.address]));
+    settings.request_header = Duration::from_millis(100);
+    let gateway = TestGateway::start(Setup { settings, ..Setup::default() }).await;
+    let mut client = gateway.connect().await;
+    let (settings_frame, acknowledgement) = ([0, 0, 0, 4, 0, 0, 0, 0, 0], [0, 0, 0, 4, 1, 0, 0, 0, 0]);
+    client
+        .send([b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".as_slice(), &settings_frame, &acknowledgement].concat())
+        .await;
+    let read = tokio::time::timeout(Duration::from_secs(30), client.read_to_end()).await;
+    let goaway = [7, 0, 0, 0, 0, 0]; // type, flags, connection
+    assert!(read.expect("it is closed").windows(6).any(|frame| frame == goaway));
+}
+
 /// A tunnel keeps its connection slot.
 #[tokio::test]
 async fn a_tunnel_counts_as_a_connection() {

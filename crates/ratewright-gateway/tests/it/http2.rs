@@ -4,14 +4,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use http::{Request, Response};
-use ratewright_gateway::Route;
+use hyper::client::conn::http2::SendRequest;
 use ratewright_gateway::route::HostPolicy;
 use ratewright_gateway::upstream::Protocol;
+use ratewright_gateway::{GatewaySettings, Route};
+use ratewright_http::address::Proxies;
+use ratewright_http::{HttpSettings, IdentityRules};
 use ratewright_lab::within;
 use tokio::task::JoinSet;
 
-use crate::harness::{Client, ScriptedServer, TestGateway, route, route_to, wait_until};
-use crate::hyper_peers::{HyperServer, InFlightCount, body, connect, exchange, get, pieces, send, whole};
+use crate::harness::{Client, ScriptedServer, Setup, TestGateway, route, route_to, settings, wait_until};
+use crate::hyper_peers::{
+    ChannelBody, HyperServer, InFlightCount, body, connect, exchange, get, pieces, send, whole,
+};
 
 /// An upstream that responds with method, path and body.
 async fn echo() -> HyperServer {
@@ -150,6 +155,60 @@ async fn a_stream_reset_cancels_only_its_own_request() {
         wait_until("one has been called off", || n_in_flight.load(Ordering::SeqCst) == 1).await;
         asked.pop().unwrap().abort();
         wait_until("and the other", || n_in_flight.load(Ordering::SeqCst) == 0).await;
+    }
+}
+
+/// The first 8 requests of each connection, and 5 more of the client: the next stream is refused, unprocessed.
+#[tokio::test]
+async fn streams_beyond_the_clients_limit_are_refused() {
+    for is_proxy in [false, true] {
+        let (release, released) = tokio::sync::watch::channel(false);
+        let n_in_flight = Arc::<AtomicUsize>::default();
+        let busy = Arc::clone(&n_in_flight);
+        let server = HyperServer::start(move |_| {
+            let (busy, mut released) = (InFlightCount::new(&busy), released.clone());
+            async move {
+                let _its_test_has_ended = released.wait_for(|released| *released).await;
+                drop(busy);
+                Response::new(body("late"))
+            }
+        })
+        .await;
+        let trusted = if is_proxy { vec!["127.0.0.1/32".parse().unwrap()] } else { Vec::new() };
+        let rules = IdentityRules::default().proxies(Proxies::default().trusted(trusted));
+        let settings = GatewaySettings {
+            streams_per_address: std::num::NonZeroU32::new(5),
+            ..settings(route(&[server.address]))
+        };
+        let http_settings = HttpSettings::default().rules(rules);
+        let gateway = TestGateway::start(Setup { settings, http_settings, ..Setup::default() }).await;
+        let (one, two) = (connect(gateway.address).await, connect(gateway.address).await);
+        let ask = |client: &SendRequest<ChannelBody>| tokio::spawn(client.clone().send_request(get("/")));
+        let mut asked: Vec<_> = (0..11).map(|_| ask(&one)).collect();
+        wait_until("they are in flight", || n_in_flight.load(Ordering::SeqCst) == 11).await;
+        asked.extend((0..10).map(|_| ask(&two)));
+        wait_until("these too", || n_in_flight.load(Ordering::SeqCst) == 21).await;
+        let more = ask(&one);
+        if is_proxy {
+            wait_until("a trusted proxy has no limit", || n_in_flight.load(Ordering::SeqCst) == 22).await;
+            asked.push(more);
+        } else {
+            let refused = within("it is refused", more).await.unwrap().unwrap_err();
+            let cause =
+                std::error::Error::source(&refused).and_then(|cause| cause.downcast_ref::<h2::Error>());
+            assert_eq!(cause.and_then(h2::Error::reason), Some(h2::Reason::REFUSED_STREAM), "{refused:?}");
+        }
+        release.send(true).unwrap();
+        for asked in asked {
+            assert_eq!(within("a response", asked).await.unwrap().unwrap().status(), 200);
+        }
+        let mut responses = JoinSet::new();
+        for _ in 0..8 {
+            responses.spawn(one.clone().send_request(get("/")));
+        }
+        for response in within("all responses", responses.join_all()).await {
+            assert_eq!(response.unwrap().status(), 200);
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! The gateway over real sockets, with a manual clock and scripted upstreams.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on may stop")]
 
+mod aborted_requests;
 mod access_log;
 mod bodies;
 mod byte_costs;

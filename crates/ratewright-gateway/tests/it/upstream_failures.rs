@@ -110,11 +110,56 @@ async fn another_server_is_tried_and_the_failing_one_is_ejected() {
     assert_eq!(healthy, [false, true]);
 }
 
+/// 24 parallel requests that exceed the timeout, again and again, kept three of four healthy servers ejected.
+#[tokio::test]
+async fn slow_requests_eject_no_server_that_responds_to_others() {
+    let slow_or_quick = || {
+        ScriptedServer::start(|mut client: Client, _| async move {
+            while let Some(head) = client.read_until(b"\r\n\r\n").await {
+                if head.starts_with(b"GET /slow") {
+                    client.read_to_end().await;
+                    return;
+                }
+                client.send(text("quick")).await;
+            }
+        })
+    };
+    let servers =
+        [slow_or_quick().await, slow_or_quick().await, slow_or_quick().await, slow_or_quick().await];
+    let mut route = route(&servers.map(|server| server.address));
+    route.timeouts.header = Duration::from_millis(200);
+    let upstream = Arc::clone(&route.upstream);
+    let gateway = Arc::new(TestGateway::with_route(route).await);
+    for _ in 0..3 {
+        let slow: Vec<_> = (0..24)
+            .map(|_| {
+                let gateway = Arc::clone(&gateway);
+                tokio::spawn(async move { gateway.get("/slow").await.status })
+            })
+            .collect();
+        wait_until("all of them wait", || {
+            upstream.states().map(|state| state.n_in_flight).sum::<u32>() >= 24
+        })
+        .await;
+        for _ in 0..8 {
+            assert_eq!(gateway.get("/").await.text(), "quick");
+        }
+        for asked in slow {
+            assert_eq!(within("its timeout", asked).await.unwrap(), 504);
+        }
+    }
+    assert!(
+        upstream.states().all(|state| state.n_ejections == 0),
+        "{:?}",
+        upstream.states().collect::<Vec<_>>()
+    );
+}
+
 #[tokio::test]
 async fn a_recovered_server_is_probed_by_one_request() {
     let address = nobody();
     let mut patient = route(&[]);
-    let health = Health { failures_max: NonZeroU32::MIN, eject_for: Micros::new(1) };
+    let health = Health { failures_max: NonZeroU32::MIN, eject_for: Micros::new(1), ..Health::default() };
     let servers = vec![UpstreamServer::parse(&format!("http://{address}")).unwrap()];
     patient.upstream = Arc::new(Upstream::new(servers, Balance::RoundRobin, Protocol::Http1, health));
     let gateway = TestGateway::with_route(patient).await;

@@ -1,20 +1,17 @@
 //! Connection slots: how many connections a listener has, in total and per client.
 
-use std::collections::HashMap;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::ClientLimit;
+use crate::client_slots::{ClientLimit, ClientSlot, ClientSlots};
 
 /// The number of connections of a listener. Only its acceptor takes slots.
 #[derive(Debug, Default)]
 pub(super) struct ConnectionSlots {
     n: AtomicUsize,
-    by_client: Mutex<HashMap<IpAddr, u32>>,
+    by_client: ClientSlots,
     released: Notify,
 }
 
@@ -23,7 +20,7 @@ pub(super) struct ConnectionSlots {
 pub(super) struct ConnectionSlot {
     slots: Arc<ConnectionSlots>,
     /// None: not known yet, or not counted.
-    client: Option<IpAddr>,
+    client: Option<ClientSlot>,
     /// None: the listener has no queues.
     n_queue_connections: Option<Arc<AtomicUsize>>,
 }
@@ -57,29 +54,15 @@ impl ConnectionSlots {
 impl ConnectionSlot {
     /// Counts the connection for its client. False: the client has no free slot.
     pub(super) fn take_for(&mut self, limit: Option<ClientLimit>) -> bool {
-        let Some(ClientLimit { client, connections_max }) = limit else { return true };
-        let mut by_client = self.slots.by_client.lock();
-        let n = by_client.entry(client).or_insert(0);
-        if *n >= connections_max {
-            return false;
-        }
-        *n += 1;
-        self.client = Some(client);
-        true
+        let Some(limit) = limit else { return true };
+        self.client = self.slots.by_client.take(limit);
+        self.client.is_some()
     }
 }
 
 impl Drop for ConnectionSlot {
     fn drop(&mut self) {
-        if let Some(client) = self.client {
-            let mut by_client = self.slots.by_client.lock();
-            if let Some(n) = by_client.get_mut(&client) {
-                *n = n.saturating_sub(1);
-                if *n == 0 {
-                    by_client.remove(&client);
-                }
-            }
-        }
+        self.client = None;
         if let Some(n) = &self.n_queue_connections {
             n.fetch_sub(1, Ordering::Relaxed);
         }

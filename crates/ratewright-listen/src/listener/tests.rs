@@ -31,7 +31,7 @@ impl ConnectionLimits for TestLimits {
     }
 
     fn client(&self, client: IpAddr) -> Option<ClientLimit> {
-        self.per_client.map(|connections_max| ClientLimit { client, connections_max })
+        self.per_client.map(|max| ClientLimit { client, max })
     }
 }
 

@@ -17,7 +17,7 @@ use std::ops::RangeInclusive;
 
 use ratewright_config::program_api::values::span;
 use ratewright_core::policy::{
-    Condition, Cost, Limit, Missing, Mode, OnFailure, OverrideTerms, Part, Selector,
+    AfterAbort, Condition, Cost, Limit, Missing, Mode, OnFailure, OverrideTerms, Part, Selector,
 };
 use ratewright_core::query::AttributeName;
 use ratewright_core::quota::{Algorithm, Leak, Refill, WindowStart};
@@ -221,6 +221,12 @@ impl Explainer<'_> {
         }
         if !policy.retry_after_min().is_zero() {
             say(format!("retry after at least {}", span(policy.retry_after_min())));
+        }
+        if self.is_permit(policy) && policy.after_abort() != policy.default_after_abort() {
+            say(match policy.after_abort() {
+                AfterAbort::Keep => "an aborted request counts until the upstream responds".to_owned(),
+                AfterAbort::Free => "an aborted request no longer counts".to_owned(),
+            });
         }
         match policy.on_failure() {
             OnFailure::Open if self.has_redis => say("without Redis all pass".to_owned()),

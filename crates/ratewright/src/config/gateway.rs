@@ -32,11 +32,14 @@ impl SectionReader<'_> {
         let file::GatewayTimeouts { connect, header, idle, total, tunnel_idle, request_header } = &timeouts;
         let times = RawTimeouts { connect, header, idle, total, tunnel_idle };
         let per_address = self.read_if("gateway.connections_per_address", &raw.connections_per_address);
+        let per_address = per_address.map_or(default.connections_per_address, NonZeroU32::new);
+        let streams = self.read_if("gateway.streams_per_address", &raw.streams_per_address);
         GatewaySettings {
             connections_max: self
                 .read_if("gateway.connections_max", &raw.connections_max)
                 .unwrap_or(default.connections_max),
-            connections_per_address: per_address.map_or(default.connections_per_address, NonZeroU32::new),
+            connections_per_address: per_address,
+            streams_per_address: streams.map_or(per_address, NonZeroU32::new),
             header_max: self.header_max(&raw.header_max).unwrap_or(default.header_max),
             body_max: self.body_max("gateway.body_max", &raw.body_max).unwrap_or(default.body_max),
             body_rate_min: self

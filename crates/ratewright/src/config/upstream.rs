@@ -7,7 +7,7 @@ use super::SectionReader;
 use crate::fetch;
 use ratewright_config::program_api::file;
 use ratewright_config::program_api::raw_value::{Located, Position, RawValue};
-use ratewright_config::program_api::values::{FileName, LoadBalancing, UpstreamProtocol, UpstreamUrl};
+use ratewright_config::program_api::values::{FileName, LoadBalancing, Ratio, UpstreamProtocol, UpstreamUrl};
 
 impl SectionReader<'_> {
     pub(super) fn upstream(
@@ -62,9 +62,11 @@ impl SectionReader<'_> {
             self.error(position, format!("{path}.health.eject must be more than 0s; use for example 10s"));
         }
         let failures_max = self.read_if(&format!("{path}.health.failures"), &raw.failures);
+        let ejected_max = self.read_if(&format!("{path}.health.ejected_max"), &raw.ejected_max);
         let health = Health {
             failures_max: failures_max.unwrap_or(default.failures_max),
             eject_for: eject_for.unwrap_or(default.eject_for),
+            ejected_max: ejected_max.map_or(default.ejected_max, |Ratio(share)| share),
         };
         let raw = section.tls.as_ref().and_then(|tls| tls.ca.as_ref());
         let tls = raw.map(|ca| self.upstream_tls(&format!("{path}.tls.ca"), ca, servers.as_deref()));

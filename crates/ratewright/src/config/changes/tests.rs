@@ -272,7 +272,7 @@ fn every_setting_outside_policies_is_compared() {
 }
 
 /// Two policies that differ in one setting, for each setting that a policy can have.
-const OF_POLICIES: [(&str, &str, &str); 32] = [
+const OF_POLICIES: [(&str, &str, &str); 33] = [
     ("name", "name: a, quota: {rate: 1/s}", "name: b, quota: {rate: 1/s}"),
     ("group", "name: a, quota: {rate: 1/s}", "name: a, quota: {rate: 1/s}, group: g"),
     ("when", "name: a, quota: {rate: 1/s}", "name: a, quota: {rate: 1/s}, when: {path: /x}"),
@@ -327,6 +327,7 @@ const OF_POLICIES: [(&str, &str, &str); 32] = [
         "name: a, quota: {rate: 9/s}, count: {status: 401}",
         "name: a, quota: {rate: 9/s}, count: {status: 403}",
     ),
+    ("after_abort", "name: a, by: ip, in_flight: 9", "name: a, by: ip, in_flight: 9, after_abort: free"),
     ("retry_after", "name: a, quota: {rate: 9/s}", "name: a, quota: {rate: 9/s}, retry_after: 60s"),
     ("mode", "name: a, quota: {rate: 9/s}", "name: a, quota: {rate: 9/s}, mode: shadow"),
     ("on_failure", "name: a, quota: {rate: 9/s}", "name: a, quota: {rate: 9/s}, on_failure: closed"),

@@ -313,8 +313,8 @@ fn errors_of_in_flight_are_reported() {
     check(
         "policies: [{name: a, inflight: 5}]",
         expect![[r#"
-        t.yaml:1:22: unknown setting "inflight"; did you mean in_flight? Known: name, group, when, by, missing, quota, in_flight, cost, count, overrides, retry_after, mode, on_failure
-    "#]],
+            t.yaml:1:22: unknown setting "inflight"; did you mean in_flight? Known: name, group, when, by, missing, quota, in_flight, after_abort, cost, count, overrides, retry_after, mode, on_failure
+        "#]],
     );
     check(
         "policies: [{name: a, in_flight: }]",

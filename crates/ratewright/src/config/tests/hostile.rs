@@ -162,7 +162,7 @@ fn unknown_names_are_reported_with_the_closest_known_one() {
     check(
         "policies:\n- {name: a, quotas: {rate: 1/s}}",
         expect![[r#"
-            t.yaml:2:13: unknown setting "quotas"; did you mean quota? Known: name, group, when, by, missing, quota, in_flight, cost, count, overrides, retry_after, mode, on_failure
+            t.yaml:2:13: unknown setting "quotas"; did you mean quota? Known: name, group, when, by, missing, quota, in_flight, after_abort, cost, count, overrides, retry_after, mode, on_failure
         "#]],
     );
     check(

@@ -162,9 +162,9 @@ gateway: {timeouts: {total: 1min, connect: 1s}, body_max: 5KB}
 exempt: {paths: [], methods: []}
 ";
     Files::of(text).check_as(routes, expect![[r#"
-        orders as /api/orders: http://127.0.0.1:3000 http://127.0.0.1:3001 RoundRobin Http1 Health { failures_max: 3, eject_for: 10s }; ["per-user"]; Timeouts { connect: 1s, header: 30s, idle: 60s, total: Some(60s), tunnel_idle: 3600s }; 5120 bytes; host Keep; 1 retries
-        users as /users/{id}: https://users.internal:443 RoundRobin Http1 Health { failures_max: 3, eject_for: 10s }; []; Timeouts { connect: 1s, header: 5s, idle: 60s, total: Some(10s), tunnel_idle: 3600s }; 10485760 bytes; host Upstream; 0 retries
-        rest as /: http://h:80 LeastConnections Http2 Health { failures_max: 5, eject_for: 60s }; []; Timeouts { connect: 1s, header: 30s, idle: 60s, total: Some(60s), tunnel_idle: 3600s }; 18446744073709551615 bytes; host Fixed("api.internal:8080"); 1 retries
+        orders as /api/orders: http://127.0.0.1:3000 http://127.0.0.1:3001 RoundRobin Http1 Health { failures_max: 3, eject_for: 10s, ejected_max: 0.5 }; ["per-user"]; Timeouts { connect: 1s, header: 30s, idle: 60s, total: Some(60s), tunnel_idle: 3600s }; 5120 bytes; host Keep; 1 retries
+        users as /users/{id}: https://users.internal:443 RoundRobin Http1 Health { failures_max: 3, eject_for: 10s, ejected_max: 0.5 }; []; Timeouts { connect: 1s, header: 5s, idle: 60s, total: Some(10s), tunnel_idle: 3600s }; 10485760 bytes; host Upstream; 0 retries
+        rest as /: http://h:80 LeastConnections Http2 Health { failures_max: 5, eject_for: 60s, ejected_max: 0.5 }; []; Timeouts { connect: 1s, header: 30s, idle: 60s, total: Some(60s), tunnel_idle: 3600s }; 18446744073709551615 bytes; host Fixed("api.internal:8080"); 1 retries
     "#]]);
     check(
         text,
