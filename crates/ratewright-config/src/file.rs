@@ -323,9 +323,9 @@ pub struct Policy {
     /// In place of `quota`: how many requests may be in flight at once, each until its response has been sent. Only the gateway
     /// counts them, each instance its own.
     pub in_flight: Option<RawValue<InFlight>>,
-    /// When a request with `in_flight` whose client disconnects is no longer in flight: `keep`, when the upstream responds or times
-    /// out; `free`, at once. Default: `keep` if `by` names what clients differ in, `free` if it names only `route`, `host`,
-    /// `path` or `method`.
+    /// For `in_flight`: when a request stops counting after its client has disconnected. `keep`: when the upstream responds or times
+    /// out. `free`: at once. Default: `free` without `by`, or if `by` names only `route`, `host`, `path` or `method`; otherwise
+    /// `keep`.
     pub after_abort: Option<RawValue<AfterAbort>>,
     /// What a request costs: a number; `{header: X-Cost}`; a number for each method, `{GET: 1, POST: 5, default: 1}`; a number for each
     /// path, `{path: {"/reports/**": 10, default: 1}}`, where the largest matching cost applies; or `{bytes: request}`, the bytes of its

@@ -9,22 +9,26 @@
 //!      ╳                │
 //!      disconnects      └─► a task of its own: waits for the response's head, discards it, releases the permits
 //! ```
+//!
+//! The number of such exchanges is bounded, because each has an upstream connection, and no client connection that would
+//! count. Beyond it, the upstream connection is closed, and the permits are held as long as the response might have taken.
 
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use http::Response;
-use ratewright_listen::client_slots::ClientSlot;
 use ratewright_tower::{InFlightFuture, PermitBody};
 use tokio::runtime::Handle;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 
-use crate::worker::StreamSlots;
+/// The most aborted requests in flight of an HTTP/2 connection. With more it is closed.
+const OF_CONNECTION_MAX: usize = 100;
 
-/// The most kept exchanges of an HTTP/2 connection. With more it is closed.
-const KEPT_MAX: usize = 100;
+/// The most kept exchanges of the gateway.
+const KEPT_MAX: usize = 4_096;
 
 /// What an exchange and its client know of each other. Clones share it.
 #[derive(Clone, Debug, Default)]
@@ -36,23 +40,24 @@ struct PresenceFlags {
     is_gone: AtomicBool,
 }
 
-/// The kept exchanges of one connection. Clones share the connection.
+/// The kept exchanges of the gateway. Clones share the count.
 #[derive(Clone, Debug)]
-pub(crate) struct KeptExchanges(Arc<KeptState>);
+pub(crate) struct KeptExchanges(Arc<Semaphore>);
+
+/// The aborted requests in flight of one connection. Clones share the connection.
+#[derive(Clone, Debug)]
+pub(crate) struct AbortedRequests(Arc<AbortedState>);
 
 #[derive(Debug)]
-struct KeptState {
+struct AbortedState {
     n: AtomicUsize,
     max: usize,
     exceeded: Notify,
-    slots: StreamSlots,
+    kept: KeptExchanges,
 }
 
 /// One of them, until dropped.
-struct KeptExchange {
-    all: KeptExchanges,
-    _slot: ClientSlot,
-}
+struct AbortedRequest(AbortedRequests);
 
 /// A response that its client waits for. If it is dropped before, the client has disconnected.
 pub(crate) struct UntilAnswered<F>
@@ -61,7 +66,9 @@ where
 {
     exchange: Option<Pin<Box<InFlightFuture<F>>>>,
     presence: Presence,
-    kept: KeptExchanges,
+    aborted: AbortedRequests,
+    /// How long the upstream may take.
+    within: Duration,
 }
 
 /// The future of a response that can outlive its client.
@@ -81,11 +88,17 @@ impl Presence {
     }
 }
 
-impl KeptExchanges {
+impl Default for KeptExchanges {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(KEPT_MAX)))
+    }
+}
+
+impl AbortedRequests {
     /// Those of a new connection. A trusted proxy has many clients, of whom one must not end the connection of all.
-    pub(crate) fn new(is_trusted_proxy: bool, slots: StreamSlots) -> Self {
-        let max = if is_trusted_proxy { usize::MAX } else { KEPT_MAX };
-        Self(Arc::new(KeptState { n: AtomicUsize::new(0), max, exceeded: Notify::new(), slots }))
+    pub(crate) fn new(is_trusted_proxy: bool, kept: KeptExchanges) -> Self {
+        let max = if is_trusted_proxy { usize::MAX } else { OF_CONNECTION_MAX };
+        Self(Arc::new(AbortedState { n: AtomicUsize::new(0), max, exceeded: Notify::new(), kept }))
     }
 
     /// Ready when the connection has too many.
@@ -93,19 +106,17 @@ impl KeptExchanges {
         self.0.exceeded.notified().await;
     }
 
-    /// None: the client has too many requests in flight.
-    fn keep(&self) -> Option<KeptExchange> {
-        let slot = self.0.slots.take()?;
+    fn add(&self) -> AbortedRequest {
         if self.0.n.fetch_add(1, Ordering::Relaxed) >= self.0.max {
             self.0.exceeded.notify_one();
         }
-        Some(KeptExchange { all: self.clone(), _slot: slot })
+        AbortedRequest(self.clone())
     }
 }
 
-impl Drop for KeptExchange {
+impl Drop for AbortedRequest {
     fn drop(&mut self) {
-        self.all.0.n.fetch_sub(1, Ordering::Relaxed);
+        self.0.0.n.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -113,8 +124,13 @@ impl<F> UntilAnswered<F>
 where
     InFlightFuture<F>: Exchange,
 {
-    pub(crate) fn new(exchange: InFlightFuture<F>, presence: Presence, kept: KeptExchanges) -> Self {
-        Self { exchange: Some(Box::pin(exchange)), presence, kept }
+    pub(crate) fn new(
+        exchange: InFlightFuture<F>,
+        presence: Presence,
+        aborted: AbortedRequests,
+        within: Duration,
+    ) -> Self {
+        Self { exchange: Some(Box::pin(exchange)), presence, aborted, within }
     }
 }
 
@@ -140,15 +156,71 @@ where
     fn drop(&mut self) {
         let Some(mut exchange) = self.exchange.take() else { return };
         self.presence.0.is_gone.store(true, Ordering::Relaxed);
-        let is_kept = self.presence.0.has_sent.load(Ordering::Relaxed) && exchange.as_mut().abort();
-        if is_kept
-            && let Some(kept) = self.kept.keep()
-            && let Ok(worker) = Handle::try_current()
-        {
-            worker.spawn(async move {
-                drop(exchange.await);
-                drop(kept);
-            });
+        if !self.presence.0.has_sent.load(Ordering::Relaxed) {
+            return;
         }
+        let Some(permit) = exchange.as_mut().abort() else { return };
+        let Ok(worker) = Handle::try_current() else { return };
+        let (aborted, within) = (self.aborted.add(), self.within);
+        let kept = Arc::clone(&self.aborted.0.kept.0).try_acquire_owned();
+        worker.spawn(async move {
+            if let Ok(_kept) = kept {
+                drop(exchange.await);
+            } else {
+                drop(exchange);
+                tokio::time::sleep(within).await;
+            }
+            drop((permit, aborted));
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::Request;
+    use ratewright_core::query::AttributeName;
+    use ratewright_core::{ManualClock, Policies, Policy, Quota};
+    use ratewright_http::RequestContext;
+    use ratewright_tower::{InFlightLayer, PermitLimiter, RequestReader};
+    use tower_layer::Layer;
+    use tower_service::Service;
+
+    /// An upstream that never responds.
+    #[derive(Clone)]
+    struct Never;
+
+    impl Service<Request<()>> for Never {
+        type Response = Response<String>;
+        type Error = std::convert::Infallible;
+        type Future = std::future::Pending<Result<Response<String>, Self::Error>>;
+
+        fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn call(&mut self, _: Request<()>) -> Self::Future {
+            std::future::pending()
+        }
+    }
+
+    /// Otherwise, a client that fills the number of kept exchanges would be free of every limit.
+    #[tokio::test(start_paused = true)]
+    async fn without_room_for_the_exchange_its_permit_is_held_all_the_same() {
+        let within = Duration::from_secs(30);
+        let one = Policy::new("one", Quota::per_second(1)).unwrap().by(&[AttributeName::Ip]);
+        let limiter = PermitLimiter::new(Policies::new(vec![one]).unwrap());
+        let reader = RequestReader::new(ManualClock::default());
+        let mut service = InFlightLayer::new(&limiter, reader).layer(Never);
+        let mut request = Request::new(());
+        request.extensions_mut().insert(RequestContext::of([192, 0, 2, 7].into()));
+        let (presence, no_room) = (Presence::default(), KeptExchanges(Arc::new(Semaphore::new(0))));
+        presence.has_sent_all();
+        let aborted = AbortedRequests::new(false, no_room);
+        drop(UntilAnswered::new(service.call(request), presence, aborted, within));
+        tokio::time::sleep(within / 2).await;
+        assert_eq!(limiter.permits().n_keys(), 1);
+        tokio::time::sleep(within).await;
+        assert_eq!(limiter.permits().n_keys(), 0);
     }
 }

@@ -43,6 +43,15 @@ pub(crate) enum DialError {
     InvalidName,
 }
 
+impl DialError {
+    /// True if nothing listens at the address, or the network does not lead there.
+    pub(crate) fn is_refusal(&self) -> bool {
+        use io::ErrorKind::{ConnectionRefused, HostUnreachable, NetworkUnreachable, NotFound};
+        let Self::Connect(error) = self else { return false };
+        matches!(error.kind(), ConnectionRefused | HostUnreachable | NetworkUnreachable | NotFound)
+    }
+}
+
 impl From<io::Error> for DialError {
     fn from(error: io::Error) -> Self {
         use io::ErrorKind::{AddrNotAvailable, OutOfMemory};

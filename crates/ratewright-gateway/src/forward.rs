@@ -88,11 +88,15 @@ struct OutboundRequest {
 }
 
 impl OutboundRequest {
-    /// An upstream gets the request now. Tunnels end with their client.
-    fn begins(&self, upload: &Upload) {
-        if upload.is_empty() && self.upgrade.is_none() {
+    /// An upstream gets the request now, unless the client has left meanwhile.
+    fn begin(&self, upload: &Upload) -> Result<(), ForwardError> {
+        if self.presence.is_gone() {
+            return Err(ForwardError::ClientAborted);
+        }
+        if upload.is_empty() {
             self.presence.has_sent_all();
         }
+        Ok(())
     }
 
     /// True if the request is idempotent and has no body.
@@ -303,7 +307,7 @@ impl RouteForwarder {
     ) -> Result<(Response<()>, DownloadSource), ForwardError> {
         let upload = outbound.body.take().unwrap_or_else(Upload::empty);
         let is_empty = upload.is_empty();
-        outbound.begins(&upload);
+        outbound.begin(&upload)?;
         let sent = OutboundHead { head: &outbound.head, forwarding: Some(&outbound.forwarding) };
         let responded = connection.exchange(sent, upload, self.route.timeouts.header).await;
         outbound.body = if is_empty { Some(Upload::empty()) } else { connection.take_unsent() };

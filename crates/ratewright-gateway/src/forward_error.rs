@@ -124,10 +124,13 @@ impl ForwardError {
     pub(crate) fn upstream_failure(&self) -> Option<FailureKind> {
         match self {
             Self::Unreachable(DialError::LocalResources(_)) => None,
-            // Clients can fill a server's queue of connections.
-            Self::Unreachable(DialError::TimedOut(_)) | Self::HeaderTimeout(_) => Some(FailureKind::NoResponse),
-            Self::Unreachable(_) | Self::NotSent(_) => Some(FailureKind::Unreachable),
-            Self::ConnectionLost(_) | Self::InvalidResponse => Some(FailureKind::Broken),
+                        Self::Unreachable(error) if error.is_refusal() => Some(FailureKind::Unreachable),
+            Self::Unreachable(DialError::TimedOut(_)) => Some(FailureKind::NoConnection),
+            Self::HeaderTimeout(_) => Some(FailureKind::NoResponse),
+            // A server with too many connections closes new ones.
+            Self::Unreachable(_) | Self::NotSent(_) | Self::ConnectionLost(_) | Self::InvalidResponse => {
+                Some(FailureKind::Broken)
+            }
             Self::NoServer
             | Self::StaleConnection
             | Self::ClosedBeforeResponse(_)

@@ -58,6 +58,7 @@ struct GuardState {
     /// The number of the rejected request, from 1, and the reason.
     rejected: OnceLock<(u64, FramingError)>,
     n_requests: AtomicU64,
+    n_written: AtomicU64,
     is_tunnel: AtomicBool,
     /// True if the client speaks HTTP/2 or another protocol.
     is_other_protocol: AtomicBool,
@@ -73,6 +74,17 @@ impl GuardHandle {
     /// The number of requests so far.
     pub(crate) fn n_requests(&self) -> u64 {
         self.0.n_requests.load(Ordering::Relaxed)
+    }
+
+    /// The number of bytes written to the client so far.
+    pub(crate) fn n_written(&self) -> u64 {
+        self.0.n_written.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn wrote(&self, written: &Poll<io::Result<usize>>) {
+        if let Poll::Ready(Ok(n)) = written {
+            self.0.n_written.fetch_add(u64::try_from(*n).unwrap_or(u64::MAX), Ordering::Relaxed);
+        }
     }
 
     /// True if the connection is a tunnel.
@@ -142,7 +154,9 @@ impl<I: AsyncRead + Unpin> AsyncRead for FramingGuard<I> {
 
 impl<I: AsyncWrite + Unpin> AsyncWrite for FramingGuard<I> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, buf)
+        let written = Pin::new(&mut self.stream).poll_write(cx, buf);
+        self.guard.wrote(&written);
+        written
     }
 
     fn poll_write_vectored(
@@ -150,7 +164,9 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for FramingGuard<I> {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
+        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
+        self.guard.wrote(&written);
+        written
     }
 
     fn is_write_vectored(&self) -> bool {

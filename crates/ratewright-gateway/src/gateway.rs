@@ -37,11 +37,11 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
-use crate::abort::KeptExchanges;
+use crate::abort::{AbortedRequests, KeptExchanges};
 use crate::access_log::AccessLog;
 use crate::framing_guard::{FramingGuard, GuardHandle};
 use crate::headers::ConnectionPeer;
-use crate::idle_connections::{TrackedBody, until_idle};
+use crate::idle_connections::{TrackedBody, until_idle, until_still};
 use crate::metrics::RequestMetrics;
 use crate::parse_errors::ParseErrorResponder;
 use crate::scheme::Scheme;
@@ -135,9 +135,11 @@ where
         let GatewayOptions { n_workers, pool_idle_timeout, .. } = options;
         let limits = SnapshotLimits(Arc::clone(&self.snapshot));
         let mut listener = Listener::new(options.into(), limits, stop);
-        let (mut finished, streams) = (Vec::new(), ClientSlots::default());
+        let mut finished = Vec::new();
+        let (streams, kept) = (ClientSlots::default(), KeptExchanges::default());
         for n in 0..n_workers.get() {
-            let (gateway, queue, streams) = (Arc::clone(&self), listener.queue(), streams.clone());
+            let (gateway, queue) = (Arc::clone(&self), listener.queue());
+            let shared = (streams.clone(), kept.clone());
             let (begun, has_begun) = std::sync::mpsc::channel();
             let (done, is_done) = oneshot::channel();
             // The thread creates its runtime: a runtime that is dropped here, in an async context, would panic.
@@ -147,7 +149,7 @@ where
                     Err(error) => return drop(begun.send(Err(error))),
                 };
                 drop(begun.send(Ok(())));
-                runtime.block_on(work(Worker::new(gateway, pool_idle_timeout, streams), queue));
+                runtime.block_on(work(Worker::new(gateway, pool_idle_timeout, shared), queue));
                 runtime.shutdown_background(); // drop unfinished tasks before reporting the end
                 let _ = done.send(());
             };
@@ -237,7 +239,7 @@ async fn serve_connection<S, O>(
 {
     let snapshot = worker.gateway.snapshot.load_full();
     let streams = worker.stream_slots(peer);
-    let kept = KeptExchanges::new(snapshot.http_settings.rules.proxies.trust(peer), streams.clone());
+    let aborted = AbortedRequests::new(snapshot.http_settings.rules.proxies.trust(peer), worker.kept.clone());
     let settings = Arc::clone(&snapshot.settings);
     drop(snapshot);
     let header_max = usize::try_from(settings.header_max).unwrap_or(usize::MAX);
@@ -251,15 +253,14 @@ async fn serve_connection<S, O>(
         guard,
         tunnel: tunnel.clone(),
         backlog,
-        kept: kept.clone(),
+        aborted: aborted.clone(),
         stop: stop.clone(),
     };
     let context = Arc::new((Arc::clone(&worker), client));
     let idle = until_idle(Arc::downgrade(&context), stream.handle(), settings.request_header);
     let idle_timeout = settings.timeouts.idle;
     let stalled = until_idle(Arc::downgrade(&context), stream.handle(), idle_timeout);
-    // A client may have sent a request before it got the GOAWAY.
-    let still_idle = until_idle(Arc::downgrade(&context), stream.handle(), settings.request_header / 2);
+    let still_idle = until_still(Arc::downgrade(&context), stream.handle(), settings.request_header / 2);
     let parse_errors = ParseErrorResponder {
         shared: Arc::downgrade(&context),
         guard: stream.handle(),
@@ -311,7 +312,7 @@ async fn serve_connection<S, O>(
         tokio::select! {
             () = stops => false,
             () = idle => true,
-            () = kept.exceeded() => false,
+            () = aborted.exceeded() => false,
         }
     };
     let served = tokio::select! {
@@ -320,7 +321,7 @@ async fn serve_connection<S, O>(
             connection.as_mut().graceful_shutdown();
             tokio::select! {
                 served = connection => served,
-                // It does not even acknowledge the GOAWAY's PING.
+                // Neither a request that crossed the GOAWAY, nor the end of a response, nor an acknowledgement.
                 () = still_idle, if is_idle => Ok(()),
                 // All responses have ended, but the client does not read the rest.
                 () = stalled => Ok(()),

@@ -55,6 +55,20 @@ pub(crate) async fn until_idle<T>(shared: Weak<T>, guard: GuardHandle, within: D
     }
 }
 
+/// Ready when there was no request for `within`, and nothing was written either, after at most twice that time. After the
+/// last body has ended, hyper may still have the end of a response to write.
+pub(crate) async fn until_still<T>(shared: Weak<T>, guard: GuardHandle, within: Duration) {
+    let mut before = None;
+    loop {
+        let now = (shared.strong_count() <= 1).then(|| (guard.n_requests(), guard.n_written()));
+        if now.is_some() && now == before {
+            return;
+        }
+        before = now;
+        tokio::time::sleep(within).await;
+    }
+}
+
 impl<T> http_body::Body for TrackedBody<T> {
     type Data = Bytes;
     type Error = BodyError;
@@ -101,6 +115,20 @@ mod tests {
             assert!(timeout(Duration::from_secs(9), idle.as_mut()).await.is_err());
             guard.next_verdict();
         }
+    }
+
+    /// hyper may have the end of a response to write after the body has ended.
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_to_which_is_written_is_not_still() {
+        let (shared, guard) = (Arc::new(()), GuardHandle::default());
+        let mut still = pin!(until_still(Arc::downgrade(&shared), guard.clone(), WITHIN));
+        for _ in 0..5 {
+            assert!(timeout(Duration::from_secs(9), still.as_mut()).await.is_err());
+            guard.wrote(&Poll::Ready(Ok(1)));
+        }
+        let last = Instant::now();
+        still.await;
+        assert!(last.elapsed() >= WITHIN, "{:?}", last.elapsed());
     }
 
     #[tokio::test(start_paused = true)]

@@ -35,7 +35,7 @@ use ratewright_listen::Shutdown;
 use ratewright_tower::{InFlight, RateLimit};
 use tower_service::Service;
 
-use crate::abort::{KeptExchanges, Presence, UntilAnswered};
+use crate::abort::{AbortedRequests, Presence, UntilAnswered};
 use crate::access_log::{Arrival, PendingEntry};
 use crate::body::Body;
 use crate::explain_header;
@@ -71,7 +71,7 @@ pub(crate) struct ConnectionContext {
     /// The unread bodies of its requests.
     pub(crate) backlog: Backlog,
     /// Its requests that go on without it.
-    pub(crate) kept: KeptExchanges,
+    pub(crate) aborted: AbortedRequests,
     /// Whether the gateway is stopping.
     pub(crate) stop: Shutdown,
 }
@@ -136,7 +136,9 @@ where
                     }
                     RouteStages::WithPermit(service) => {
                         let exchange = permitted(service.clone(), known, request);
-                        let Ok(response) = UntilAnswered::new(exchange, presence, client.kept.clone()).await;
+                        let within = route.map_or(settings.timeouts.header, |route| route.timeouts.header);
+                        let Ok(response) =
+                            UntilAnswered::new(exchange, presence, client.aborted.clone(), within).await;
                         response.map(|body| Body::WithPermit(Box::new(body)))
                     }
                 }

@@ -96,12 +96,26 @@ pub struct Failure {
 /// How a request failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FailureKind {
-    /// No connection. A client cannot cause this.
+    /// Nothing listens there. A client cannot cause this.
     Unreachable,
+    /// No connection in time. A client can fill a server's queue of connections, but not while the server responds to nobody.
+    NoConnection,
     /// The response did not come in time.
     NoResponse,
     /// The connection was lost, or the response was invalid.
     Broken,
+}
+
+impl FailureKind {
+    /// True if a client can cause it by itself.
+    fn is_caused_by_clients(self) -> bool {
+        matches!(self, Self::NoResponse | Self::Broken)
+    }
+
+    /// True if a later response to another request shows that the server works.
+    fn is_refutable(self) -> bool {
+        matches!(self, Self::NoResponse | Self::NoConnection)
+    }
 }
 
 /// The servers that a request has tried.
@@ -306,7 +320,7 @@ impl Lease {
         if std::mem::replace(&mut self.has_outcome, true) {
             return None;
         }
-        let may_eject = failure.kind == FailureKind::Unreachable || !self.upstream.has_ejected_its_share();
+        let may_eject = !failure.kind.is_caused_by_clients() || !self.upstream.has_ejected_its_share();
         self.state().failed((failure, self.began), self.admission, (&self.upstream.health, may_eject), now)
     }
 

@@ -22,6 +22,7 @@ use ratewright_listen::client_slots::{ClientLimit, ClientSlot, ClientSlots};
 use ratewright_tower::{InFlightLayer, RateLimitLayer, RequestReader};
 use tower_layer::Layer;
 
+use crate::abort::KeptExchanges;
 use crate::body::Body;
 use crate::forward::Forward;
 use crate::forward_error::ForwardError;
@@ -64,6 +65,8 @@ pub(crate) struct Worker<S, O> {
     pub(crate) shared: Arc<WorkerContext>,
     /// The HTTP/2 requests in flight of each client, in all workers.
     streams: ClientSlots,
+    /// The exchanges in all workers whose client has disconnected.
+    pub(crate) kept: KeptExchanges,
     live: Mutex<Arc<LiveRoutes<S, O>>>,
 }
 
@@ -86,7 +89,7 @@ where
     pub(crate) fn new(
         gateway: Arc<Gateway<S, O>>,
         pool_idle_timeout: Duration,
-        streams: ClientSlots,
+        (streams, kept): (ClientSlots, KeptExchanges),
     ) -> Self {
         let shared = Arc::new(WorkerContext {
             clock: Arc::clone(&gateway.clock),
@@ -95,7 +98,7 @@ where
             tls: gateway.client_tls.clone(),
         });
         let live = Mutex::new(Arc::new(LiveRoutes::of(&gateway, &shared)));
-        Self { gateway, shared, streams, live }
+        Self { gateway, shared, streams, kept, live }
     }
 
     /// The slots for requests in flight of a connection from this address. A trusted proxy has many clients.

@@ -63,6 +63,10 @@ pin_project! {
     }
 }
 
+/// What a request still holds whose client has disconnected. Released when dropped.
+#[derive(Debug)]
+pub struct KeptPermit(#[expect(dead_code, reason = "held until it is dropped")] Permit);
+
 pin_project! {
     #[project = StageProjection]
     #[derive(Debug)]
@@ -132,12 +136,12 @@ where
 }
 
 impl<F> InFlightFuture<F> {
-    /// The client has disconnected: releases the permits of policies that free them then. True if others are kept, so that this
-    /// future should be run to its end. A server that drops the future instead releases all.
-    pub fn abort(self: Pin<&mut Self>) -> bool {
+    /// The client has disconnected: releases the permits of policies that free them then, and returns the others, to be held until
+    /// the work has ended. A server that drops the future without this call releases all.
+    pub fn abort(self: Pin<&mut Self>) -> Option<KeptPermit> {
         match self.project().stage.project() {
-            StageProjection::Calling { permit, .. } => permit.as_mut().is_some_and(Permit::abort),
-            StageProjection::Rejected { .. } => false,
+            StageProjection::Calling { permit, .. } => permit.take()?.abort().map(KeptPermit),
+            StageProjection::Rejected { .. } => None,
         }
     }
 }

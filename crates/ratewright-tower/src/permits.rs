@@ -12,7 +12,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use ratewright_core::policy::AfterAbort;
+use ratewright_core::policy::{AfterAbort, Mode};
 use ratewright_core::store::{Basis, Charge, Key, Outcome, Receipt, Refund, Standing, Standings};
 use ratewright_core::{Decision, Micros, Query, Store, Timestamp};
 use smallvec::SmallVec;
@@ -58,7 +58,10 @@ impl Permits {
         let taken = decision.standings().filter_map(|(policy, limit, standing)| match &standing.outcome {
             Outcome::Charged(receipt) => {
                 let key = self.identity(&query.key(limit.name(), standing.limit)?);
-                Some(Taken { key, n: receipt.cost, after_abort: policy.after_abort() })
+                // A policy in shadow mode only counts.
+                let is_enforced = standing.limit.mode() == Mode::Enforce;
+                let after_abort = if is_enforced { policy.after_abort() } else { AfterAbort::Free };
+                Some(Taken { key, n: receipt.cost, after_abort })
             }
             Outcome::WouldPass | Outcome::Denied { .. } | Outcome::Never | Outcome::Unknown => None,
         });
@@ -73,12 +76,12 @@ impl Permits {
 }
 
 impl Permit {
-    /// Releases what is freed when a client disconnects. True if something is kept.
-    pub(crate) fn abort(&mut self) -> bool {
+    /// Releases what is freed when a client disconnects. None if nothing is kept.
+    pub(crate) fn abort(mut self) -> Option<Self> {
         let (kept, freed) = self.taken.drain(..).partition(|taken| taken.after_abort == AfterAbort::Keep);
         self.taken = kept;
         self.release(freed);
-        !self.taken.is_empty()
+        (!self.taken.is_empty()).then_some(self)
     }
 
     fn release(&self, taken: SmallVec<[Taken; 2]>) {

@@ -41,7 +41,10 @@ pub(crate) async fn report_alive() {
     let mut turns = tokio::time::interval(within / 2);
     loop {
         turns.tick().await;
-        notify(vec![NotifyState::Watchdog]);
+        let notified = tokio::task::spawn_blocking(|| notify(vec![NotifyState::Watchdog]));
+        if notified.await.is_err() {
+            return; // the runtime ends
+        }
     }
 }
 

@@ -22,8 +22,8 @@ pub struct Gateway {
     pub connections_max: Option<RawValue<NonZeroU32>>,
     /// The most connections from one address; `0` for no such limit, for example behind a load balancer. Default: `1000`.
     pub connections_per_address: Option<RawValue<u32>>,
-    /// The most HTTP/2 requests in flight from one address, beyond the first 8 of each connection; `0` for no such limit. Trusted
-    /// proxies have none. Default: that of `connections_per_address`.
+    /// The most HTTP/2 requests in flight from one address, not counting the first 8 of each connection; `0` for no such limit.
+    /// Trusted proxies have no limit. A reload applies to new connections. Default: the value of `connections_per_address`.
     pub streams_per_address: Option<RawValue<u32>>,
     /// The longest head of a request, `8KB` to `1MB`. Default: `32KB`.
     pub header_max: Option<RawValue<ByteCount>>,
@@ -169,8 +169,8 @@ pub struct Health {
     pub failures: Option<RawValue<NonZeroU32>>,
     /// For how long at first; the time doubles while no connection can be opened, up to 5 minutes. Default: `10s`.
     pub eject: Option<RawValue<Micros>>,
-    /// The largest share of the servers that is ejected at once for failures that a client can cause, from 0 to 1; at least one
-    /// server may be. Default: `0.5`.
+    /// The largest share of the servers that is ejected at once for failures that a client can cause, from 0 to 1. One server can
+    /// always be ejected. Default: `0.5`.
     pub ejected_max: Option<RawValue<Ratio>>,
 }
 

@@ -55,7 +55,7 @@ impl RouteForwarder {
         let head = stream_head(outbound, lease)?;
         let is_repeatable = outbound.is_repeatable();
         let mut upload = outbound.body.take().unwrap_or_else(Upload::empty);
-        outbound.begins(&upload);
+        outbound.begin(&upload)?;
         let (is_empty, progress) = (upload.is_empty(), upload.begin(&stream_slot));
         let header = self.route.timeouts.header;
         let responded = tokio::select! {

@@ -17,7 +17,6 @@ use ratewright_core::{ManualClock, Policies};
 use ratewright_http::HttpSettings;
 use ratewright_lab::within;
 use ratewright_listen::ShutdownTrigger;
-use ratewright_listen::client_slots::ClientSlots;
 use ratewright_tower::{PermitLimiter, Permits};
 use std::net::{Ipv4Addr, SocketAddr};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, copy, split};
@@ -58,11 +57,8 @@ impl TestGateway {
             metrics: Arc::default(),
             access_log: Arc::new(crate::access_log::NoAccessLog),
         };
-        let worker = Arc::new(Worker::new(
-            Arc::new(gateway),
-            GatewayOptions::POOL_IDLE_TIMEOUT,
-            ClientSlots::default(),
-        ));
+        let worker =
+            Arc::new(Worker::new(Arc::new(gateway), GatewayOptions::POOL_IDLE_TIMEOUT, Default::default()));
         let (_, stop) = ShutdownTrigger::new();
         Self { worker, seen, stop }
     }

@@ -17,7 +17,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ratewright_core::{Micros, Timestamp};
 
-use super::{Failure, FailureKind, Health};
+use super::{Failure, Health};
 
 /// The mark of a gate with a running probe.
 const PROBED: u64 = 1 << 63;
@@ -175,12 +175,12 @@ impl ServerHealth {
     ) -> Option<Micros> {
         let mut record = self.record();
         let client = client_number(failure.client);
-        let is_certain = failure.kind == FailureKind::Unreachable;
+        let is_certain = !failure.kind.is_caused_by_clients();
         match admission {
             Admission::Healthy => {
                 let is_known =
                     !is_certain && record.clients == FailedClients::One(client) && began <= record.counted_at;
-                let is_refuted = failure.kind == FailureKind::NoResponse && self.has_responded_since(began);
+                let is_refuted = failure.kind.is_refutable() && self.has_responded_since(began);
                 if self.gate() != 0 || is_known || is_refuted {
                     return None;
                 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use http::{Request, Response};
-use ratewright_core::policy::AfterAbort;
+use ratewright_core::policy::{AfterAbort, Mode};
 use ratewright_core::query::AttributeName;
 use ratewright_core::quota::{Algorithm, WindowStart};
 use ratewright_core::{Policy, Quota};
@@ -17,7 +17,7 @@ use ratewright_lab::within;
 use tokio::sync::watch;
 
 use crate::harness::{ScriptedServer, Setup, TestGateway, route, route_to, settings, wait_until};
-use crate::hyper_peers::{ChannelBody, HyperServer, body, connect, exchange, get, pieces};
+use crate::hyper_peers::{ChannelBody, HyperServer, body, connect, exchange, get, pieces, whole};
 
 /// An upstream that does not notice that its client has left. It responds when the test says so.
 struct SlowUpstream {
@@ -32,10 +32,13 @@ impl SlowUpstream {
         let n_begun = Arc::<AtomicUsize>::default();
         let (response, may_respond) = watch::channel(false);
         let counting = Arc::clone(&n_begun);
-        let server = HyperServer::start(move |_| {
-            counting.fetch_add(1, Ordering::SeqCst);
-            let mut may_respond = may_respond.clone();
+        let server = HyperServer::start(move |request| {
+            let (counting, mut may_respond) = (Arc::clone(&counting), may_respond.clone());
             async move {
+                if request.uri().path() == "/read" {
+                    whole(request.into_body()).await;
+                }
+                counting.fetch_add(1, Ordering::SeqCst);
                 let _its_test_has_ended = may_respond.wait_for(|may| *may).await;
                 Response::new(body("late"))
             }
@@ -63,20 +66,34 @@ async fn gateway(policy: Policy, route: Route) -> TestGateway {
     TestGateway::start(Setup { permits: vec![policy], settings: settings(route), ..Setup::default() }).await
 }
 
-/// Sends a request over HTTP/1.1 or a stream of its own, and leaves when the upstream has it.
-async fn abort_one(gateway: &TestGateway, upstream: &SlowUpstream, is_http2: bool) {
-    let n = upstream.n_begun.load(Ordering::SeqCst) + 1;
-    if is_http2 {
+const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+
+/// Waits until the gateway has noticed that so many requests were aborted.
+async fn wait_until_noticed(gateway: &TestGateway, n: usize) {
+    wait_until("the gateway notices", || gateway.metrics_text().contains(&format!("{n} of 499"))).await;
+}
+
+/// Sends requests over HTTP/1.1, and leaves each when the upstream has it.
+async fn abort(gateway: &TestGateway, upstream: &SlowUpstream, requests: &[&str]) {
+    for (n, request) in (1..).zip(requests) {
+        let mut client = gateway.connect().await;
+        client.send(request).await;
+        upstream.wait_for(n).await;
+        drop(client);
+        wait_until_noticed(gateway, n).await;
+    }
+}
+
+/// The same, each over HTTP/2 on a connection of its own.
+async fn abort_streams(gateway: &TestGateway, upstream: &SlowUpstream, n_streams: usize) {
+    for n in 1..=n_streams {
         let client = connect(gateway.address).await;
         let asked = tokio::spawn(client.clone().send_request(get("/")));
         upstream.wait_for(n).await;
         asked.abort();
         let _aborted = asked.await;
-        return;
+        wait_until_noticed(gateway, n).await;
     }
-    let mut client = gateway.connect().await;
-    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
-    upstream.wait_for(n).await;
 }
 
 #[tokio::test]
@@ -86,12 +103,14 @@ async fn aborted_requests_stay_in_flight_until_the_upstream_responds() {
         let [http1, http2] = upstream.routes();
         let route = if n_route == 0 { http1 } else { http2 };
         let gateway = gateway(at_once(3, AttributeName::Ip), route).await;
-        for _ in 0..3 {
-            abort_one(&gateway, &upstream, is_http2).await;
+        if is_http2 {
+            abort_streams(&gateway, &upstream, 3).await;
+        } else {
+            // Most upstreams ignore an upgrade that they do not know.
+            let upgrade = "GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n";
+            abort(&gateway, &upstream, &[GET, upgrade, GET]).await;
         }
-        for _ in 0..10 {
-            assert_eq!(gateway.get("/").await.status, 429);
-        }
+        assert_eq!(gateway.get("/").await.status, 429);
         assert_eq!(upstream.n_begun.load(Ordering::SeqCst), 3);
         upstream.response.send(true).unwrap();
         wait_until("the permits are back", || gateway.permits.n_keys() == 0).await;
@@ -102,15 +121,17 @@ async fn aborted_requests_stay_in_flight_until_the_upstream_responds() {
 #[tokio::test]
 async fn a_policy_says_whether_aborted_requests_stay_in_flight() {
     let (ip, route) = (at_once(1, AttributeName::Ip), at_once(1, AttributeName::Route));
+    let ip_in_shadow = ip.clone().with_mode(Mode::Shadow);
     for (policy, is_kept) in [
         (ip.clone(), true),
         (ip.with_after_abort(AfterAbort::Free), false),
+        (ip_in_shadow, false),
         (route.clone(), false),
         (route.with_after_abort(AfterAbort::Keep), true),
     ] {
         let upstream = SlowUpstream::start().await;
         let gateway = gateway(policy.clone(), upstream.routes()[0].clone()).await;
-        abort_one(&gateway, &upstream, false).await;
+        abort(&gateway, &upstream, &[GET]).await;
         if is_kept {
             assert_eq!(gateway.get("/").await.status, 429, "{policy:?}");
             upstream.response.send(true).unwrap();
@@ -125,7 +146,7 @@ async fn a_kept_request_ends_when_the_upstream_does_not_respond_in_time() {
     let mut route = upstream.routes()[0].clone();
     route.timeouts.header = Duration::from_millis(300);
     let gateway = gateway(at_once(1, AttributeName::Ip), route).await;
-    abort_one(&gateway, &upstream, false).await;
+    abort(&gateway, &upstream, &[GET]).await;
     wait_until("the permit is back", || gateway.permits.n_keys() == 0).await;
 }
 
@@ -133,20 +154,24 @@ async fn a_kept_request_ends_when_the_upstream_does_not_respond_in_time() {
 #[tokio::test]
 async fn a_kept_request_is_not_retried() {
     let (close, closing) = watch::channel(false);
+    let n_requests = Arc::<AtomicUsize>::default();
+    let counting = Arc::clone(&n_requests);
     let server = ScriptedServer::start(move |mut client, _| {
-        let mut closing = closing.clone();
+        let (mut closing, counting) = (closing.clone(), Arc::clone(&counting));
         async move {
             client.read_until(b"\r\n\r\n").await;
+            counting.fetch_add(1, Ordering::SeqCst);
             let _its_test_has_ended = closing.wait_for(|closing| *closing).await;
         }
     })
     .await;
     let gateway = gateway(at_once(1, AttributeName::Ip), route(&[server.address])).await;
     let mut client = gateway.connect().await;
-    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
+    client.send(GET).await;
     let n_connections = || server.n_connections.load(Ordering::SeqCst);
-    wait_until("the upstream gets it", || n_connections() == 1).await;
+    wait_until("the upstream gets it", || n_requests.load(Ordering::SeqCst) == 1).await;
     drop(client);
+    wait_until_noticed(&gateway, 1).await;
     assert_eq!(gateway.get("/").await.status, 429);
     close.send(true).unwrap();
     wait_until("the permit is back", || gateway.permits.n_keys() == 0).await;
@@ -155,13 +180,14 @@ async fn a_kept_request_is_not_retried() {
 
 #[tokio::test]
 async fn an_unfinished_body_ends_at_once_and_a_finished_one_is_kept() {
-    for (sent, is_kept) in [("1234", true), ("123", false)] {
+    for (path, sent, is_kept) in [("/read", "1234", true), ("/", "123", false)] {
         let upstream = SlowUpstream::start().await;
         let gateway = gateway(at_once(1, AttributeName::Ip), upstream.routes()[0].clone()).await;
         let mut client = gateway.connect().await;
-        client.send(format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\n{sent}")).await;
+        client.send(format!("POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\n{sent}")).await;
         upstream.wait_for(1).await;
         drop(client);
+        wait_until_noticed(&gateway, 1).await;
         if is_kept {
             assert_eq!(gateway.get("/").await.status, 429, "{sent}");
             upstream.response.send(true).unwrap();

@@ -8,11 +8,12 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use futures_util::future::select_ok;
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::socket2::SockRef;
 use redis::{AsyncConnectionConfig, Client, ConnectionAddr, RedisResult};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpStream, UnixStream};
+use tokio::net::{TcpStream, UnixStream, lookup_host};
 use tokio::time::timeout;
 
 /// The most bytes between two of our writes, which follow each other within a second.
@@ -28,7 +29,14 @@ pub(super) async fn connect(
     let opening = async {
         match info.addr() {
             ConnectionAddr::Tcp(host, port) => {
-                let stream = TcpStream::connect((host.as_str(), *port)).await?;
+                let addresses = lookup_host((host.as_str(), *port)).await?;
+                let connecting: Vec<_> =
+                    addresses.map(|address| Box::pin(TcpStream::connect(address))).collect();
+                if connecting.is_empty() {
+                    return Err(io::Error::new(io::ErrorKind::NotFound, "the name has no address").into());
+                }
+                // All at once: one that does not respond must not use up the time of the others.
+                let (stream, _) = select_ok(connecting).await?;
                 let settings = info.tcp_settings();
                 stream.set_nodelay(settings.nodelay())?;
                 SockRef::from(&stream).set_tcp_user_timeout(settings.user_timeout())?;
@@ -83,8 +91,9 @@ impl<I: AsyncRead + Unpin> AsyncRead for BoundedStream<I> {
 impl<I: AsyncWrite + Unpin> AsyncWrite for BoundedStream<I> {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
+        let n = ready!(Pin::new(&mut this.stream).poll_write(context, bytes))?;
         this.n_unanswered = 0;
-        Pin::new(&mut this.stream).poll_write(context, bytes)
+        Poll::Ready(Ok(n))
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -108,6 +108,23 @@ fn nginx_is_open_only_if_nothing_listens() {
     assert_eq!(open.status_when_killed(true), 200);
 }
 
+/// With several addresses, nginx would stop using those that do not respond in time, if `max_fails` were not 0. Then it would find
+/// none, without any connection: the same as if the connection had been refused.
+#[test]
+fn nginx_with_several_addresses_is_open_only_if_nothing_listens() {
+    let open = start_proxy(NGINX, POLICIES, AS_WRITTEN, |port, adapt| {
+        let server = "    server    127.0.0.1:8080 max_fails=0;\n";
+        nginx(port, &adapt(&replaced(&open_nginx(), server, &server.repeat(2))))
+    });
+    let login = || open.ask(2, "GET", "/login", "").status;
+    while login() != 429 {}
+    open.halt();
+    for _ in 0..3 {
+        assert_ne!(login(), 200, "it hangs");
+    }
+    assert_eq!(open.status_without_ratewright().1, 200);
+}
+
 #[test]
 fn no_outage_lifts_a_limit_at_caddy() {
     if !Caddy::is_installed() {
