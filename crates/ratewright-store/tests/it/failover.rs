@@ -470,7 +470,8 @@ impl Instance {
         Self { proxy, store: Failover::new(shared, clock.clone(), FailoverSettings::default()), clock }
     }
 
-    /// Charges one unit. A late call reaches Redis, and is answered after the deadline; the next one finds Redis as before.
+    /// Charges one unit. A late call reaches Redis, and is answered after the deadline, unless this process stands still until both
+    /// are past; the next one finds Redis as before.
     fn take(&self, quota: &Quota, is_late: bool) -> Standing {
         if is_late {
             self.proxy.set(Fault::Delay(Self::DEADLINE));
@@ -480,7 +481,6 @@ impl Instance {
         wait_until("Redis answers in time", || {
             apply_one(&self.store, quota, Act::Look(0), OnFailure::Local).1.basis == Basis::Shared
         });
-        assert!(!is_late || standing.basis == Basis::Local, "it was late: {standing:?}");
         standing
     }
 }
