@@ -1,7 +1,7 @@
 //! A connection to Redis on which no reply is longer than a bound.
 //!
 //! The redis crate keeps the beginning of a reply until its end has arrived. A server that is not what it seems could
-//! send gigabytes in the second until a call times out. Our longest replies have a few kilobytes.
+//! send gigabytes before a call times out. Our longest replies have a few kilobytes.
 
 use std::io;
 use std::pin::Pin;
@@ -19,7 +19,8 @@ use tokio::time::timeout;
 /// The most bytes between two of our writes, which follow each other within a second.
 const UNANSWERED_MAX: usize = 4 * 1024 * 1024;
 
-/// Connects within this time. With TLS there is no bound: there, the server has proved who it is.
+/// Connects within this time. Replies over TLS have no bound, because the redis crate opens those connections itself; with TLS,
+/// the server has a certificate to prove who it is.
 pub(super) async fn connect(
     client: &Client,
     config: AsyncConnectionConfig,

@@ -258,3 +258,28 @@ fn an_endless_reply_ends_the_connection() {
         assert!(!store.status().is_up);
     }
 }
+
+/// A server that hangs answers nothing any more. Its connections must not stay open for ever.
+#[test]
+fn a_store_that_is_dropped_closes_its_connection_to_a_server_that_hangs() {
+    let server = Redis::start();
+    let store =
+        connected(Servers::single(&server.url()).unwrap(), settings("p").deadline(Duration::from_millis(50)));
+    server.pause();
+    let quota = quota(TOKEN, "10/h");
+    assert!(apply(&store, &quota, "c", take(1)).is_err(), "it hangs");
+    assert!(n_connections_to(server.port()) > 0);
+    drop(store);
+    wait_until("its connections are closed", || n_connections_to(server.port()) == 0);
+}
+
+/// How many connections are established to this port of loopback.
+fn n_connections_to(port: u16) -> usize {
+    let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    let to = format!("0100007F:{port:04X}");
+    let is_one = |line: &&str| {
+        let words: Vec<_> = line.split_whitespace().collect();
+        words.get(2) == Some(&to.as_str()) && words.get(3) == Some(&"01")
+    };
+    table.lines().filter(is_one).count()
+}
