@@ -30,9 +30,9 @@ const OF_CONNECTION_MAX: usize = 100;
 /// The most kept exchanges of the gateway.
 const KEPT_MAX: usize = 4_096;
 
-/// What an exchange and its client know of each other. Clones share it.
+/// What an exchange and its client know of each other. Clones share it. None: the request holds no permit, and nobody asks.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Presence(Arc<PresenceFlags>);
+pub(crate) struct Presence(Option<Arc<PresenceFlags>>);
 
 #[derive(Debug, Default)]
 struct PresenceFlags {
@@ -77,14 +77,26 @@ pub(crate) trait Exchange: Future + Send + 'static {}
 impl<T: Future + Send + 'static> Exchange for T {}
 
 impl Presence {
+    /// That of a request with a permit.
+    pub(crate) fn tracked() -> Self {
+        Self(Some(Arc::default()))
+    }
+
     /// The client has sent its whole request, and an upstream is getting it.
     pub(crate) fn has_sent_all(&self) {
-        self.0.has_sent.store(true, Ordering::Relaxed);
+        self.0.iter().for_each(|flags| flags.has_sent.store(true, Ordering::Relaxed));
     }
 
     /// True if the client has disconnected.
     pub(crate) fn is_gone(&self) -> bool {
-        self.0.is_gone.load(Ordering::Relaxed)
+        self.0.as_ref().is_some_and(|flags| flags.is_gone.load(Ordering::Relaxed))
+    }
+
+    /// The client has disconnected. True if it had sent its whole request.
+    fn leave(&self) -> bool {
+        let Some(flags) = &self.0 else { return false };
+        flags.is_gone.store(true, Ordering::Relaxed);
+        flags.has_sent.load(Ordering::Relaxed)
     }
 }
 
@@ -155,8 +167,7 @@ where
 {
     fn drop(&mut self) {
         let Some(mut exchange) = self.exchange.take() else { return };
-        self.presence.0.is_gone.store(true, Ordering::Relaxed);
-        if !self.presence.0.has_sent.load(Ordering::Relaxed) {
+        if !self.presence.leave() {
             return;
         }
         let Some(permit) = exchange.as_mut().abort() else { return };
@@ -214,13 +225,15 @@ mod tests {
         let mut service = InFlightLayer::new(&limiter, reader).layer(Never);
         let mut request = Request::new(());
         request.extensions_mut().insert(RequestContext::of([192, 0, 2, 7].into()));
-        let (presence, no_room) = (Presence::default(), KeptExchanges(Arc::new(Semaphore::new(0))));
+        let (presence, no_room) = (Presence::tracked(), KeptExchanges(Arc::new(Semaphore::new(0))));
         presence.has_sent_all();
         let aborted = AbortedRequests::new(false, no_room);
         drop(UntilAnswered::new(service.call(request), presence, aborted, within));
-        tokio::time::sleep(within / 2).await;
+        tokio::task::yield_now().await; // the task of the permit begins
+        tokio::time::advance(within / 2).await;
         assert_eq!(limiter.permits().n_keys(), 1);
-        tokio::time::sleep(within).await;
+        tokio::time::advance(within).await;
+        tokio::task::yield_now().await;
         assert_eq!(limiter.permits().n_keys(), 0);
     }
 }

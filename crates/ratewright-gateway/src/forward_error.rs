@@ -124,7 +124,7 @@ impl ForwardError {
     pub(crate) fn upstream_failure(&self) -> Option<FailureKind> {
         match self {
             Self::Unreachable(DialError::LocalResources(_)) => None,
-                        Self::Unreachable(error) if error.is_refusal() => Some(FailureKind::Unreachable),
+            Self::Unreachable(error) if error.is_refusal() => Some(FailureKind::Unreachable),
             Self::Unreachable(DialError::TimedOut(_)) => Some(FailureKind::NoConnection),
             Self::HeaderTimeout(_) => Some(FailureKind::NoResponse),
             // A server with too many connections closes new ones.

@@ -45,6 +45,7 @@ use crate::idle_connections::{TrackedBody, until_idle, until_still};
 use crate::metrics::RequestMetrics;
 use crate::parse_errors::ParseErrorResponder;
 use crate::scheme::Scheme;
+use crate::settings::GatewaySettings;
 use crate::snapshot::SharedSnapshot;
 use crate::stages::ConnectionContext;
 use crate::stalled_stream::StreamExecutor;
@@ -290,19 +291,7 @@ async fn serve_connection<S, O>(
             })
         }
     });
-    let mut builder = auto::Builder::new(StreamExecutor);
-    builder
-        .http1()
-        .timer(HyperTimer::default())
-        .header_read_timeout(settings.request_header)
-        .max_buf_size(header_max);
-    builder
-        .http2()
-        .timer(TokioTimer::new())
-        .max_concurrent_streams(STREAMS_MAX)
-        .max_header_list_size(settings.header_max)
-        .keep_alive_interval(Some(Duration::from_secs(30)))
-        .keep_alive_timeout(Duration::from_secs(20));
+    let builder = protocols(&settings, header_max);
     drop(settings);
     let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
     let mut connection = std::pin::pin!(connection);
@@ -321,7 +310,7 @@ async fn serve_connection<S, O>(
             connection.as_mut().graceful_shutdown();
             tokio::select! {
                 served = connection => served,
-                // Neither a request that crossed the GOAWAY, nor the end of a response, nor an acknowledgement.
+                // There is no request that crossed the GOAWAY, nothing left to write, and no acknowledgement.
                 () = still_idle, if is_idle => Ok(()),
                 // All responses have ended, but the client does not read the rest.
                 () = stalled => Ok(()),
@@ -332,6 +321,24 @@ async fn serve_connection<S, O>(
         worker.count_parse_error(&*error);
     }
     tunnel.run().await;
+}
+
+/// HTTP/1.1 and HTTP/2, with their limits.
+fn protocols(settings: &GatewaySettings, header_max: usize) -> auto::Builder<StreamExecutor> {
+    let mut builder = auto::Builder::new(StreamExecutor);
+    builder
+        .http1()
+        .timer(HyperTimer::default())
+        .header_read_timeout(settings.request_header)
+        .max_buf_size(header_max);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(STREAMS_MAX)
+        .max_header_list_size(settings.header_max)
+        .keep_alive_interval(Some(Duration::from_secs(30)))
+        .keep_alive_timeout(Duration::from_secs(20));
+    builder
 }
 
 /// Ready when a stop ends a connection. HTTP/2 announces at once which streams it still serves. HTTP/1.1 connections

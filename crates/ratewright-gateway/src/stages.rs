@@ -126,7 +126,10 @@ where
                     report: report.clone(),
                 };
                 let (peer, scheme) = (client.peer.clone(), client.scheme);
-                let presence = Presence::default();
+                let presence = match &live.stages[number].0 {
+                    RouteStages::RateOnly(_) => Presence::default(),
+                    RouteStages::WithPermit(_) => Presence::tracked(),
+                };
                 let body = BodyWithClient { body, peer, client: address, scheme, presence: presence.clone() };
                 let request = Request::from_parts(head, body);
                 match &live.stages[number].0 {

@@ -36,7 +36,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use ratewright_core::{Micros, Timestamp};
 use smallvec::SmallVec;
 
-use state::{Admission, ServerHealth};
+use state::{Admission, FailedRequest, ServerHealth};
 
 pub use crate::upstream_tls::ClientTls;
 pub use server::{UpstreamServer, UpstreamServerError};
@@ -321,7 +321,8 @@ impl Lease {
             return None;
         }
         let may_eject = !failure.kind.is_caused_by_clients() || !self.upstream.has_ejected_its_share();
-        self.state().failed((failure, self.began), self.admission, (&self.upstream.health, may_eject), now)
+        let failed = FailedRequest { failure, admission: self.admission, began: self.began, may_eject };
+        self.state().failed(failed, &self.upstream.health, now)
     }
 
     fn state(&self) -> &ServerHealth {

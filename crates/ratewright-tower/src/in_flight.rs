@@ -23,9 +23,9 @@ use crate::request_reader::RequestReader;
 
 /// Limits how many requests are in flight.
 ///
-/// When a client disconnects, hyper drops the response future, and the request is no longer in flight, although a handler may have
-/// started work elsewhere. [`AfterAbort`](ratewright_core::policy::AfterAbort) has an effect only if the server calls
-/// [`InFlightFuture::abort`], as the gateway does.
+/// When a client disconnects, hyper drops the response future. Then the request is no longer in flight, even if work that the
+/// handler started elsewhere continues. A server that knows of such work calls [`InFlightFuture::abort`], as the gateway does: only
+/// then does [`AfterAbort`](ratewright_core::policy::AfterAbort) have an effect.
 ///
 /// ```
 /// # use axum::{Router, routing::get};
@@ -63,7 +63,7 @@ pin_project! {
     }
 }
 
-/// What a request still holds whose client has disconnected. Released when dropped.
+/// The permits that a request keeps after its client has disconnected. They are released when this is dropped.
 #[derive(Debug)]
 pub struct KeptPermit(#[expect(dead_code, reason = "held until it is dropped")] Permit);
 
@@ -136,8 +136,8 @@ where
 }
 
 impl<F> InFlightFuture<F> {
-    /// The client has disconnected: releases the permits of policies that free them then, and returns the others, to be held until
-    /// the work has ended. A server that drops the future without this call releases all.
+    /// Call it when the client has disconnected. It releases the permits of policies that free them then, and returns the others.
+    /// Hold these until the work has ended. If the future is dropped without this call, all permits are released.
     pub fn abort(self: Pin<&mut Self>) -> Option<KeptPermit> {
         match self.project().stage.project() {
             StageProjection::Calling { permit, .. } => permit.take()?.abort().map(KeptPermit),

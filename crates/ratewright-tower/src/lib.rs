@@ -63,7 +63,7 @@ mod request_reader;
 
 pub use body_meter::{BodyMeter, TakeFuture};
 pub use future::RateLimitFuture;
-pub use in_flight::{InFlight, InFlightFuture, InFlightLayer};
+pub use in_flight::{InFlight, InFlightFuture, InFlightLayer, KeptPermit};
 pub use layer::{RateLimit, RateLimitLayer};
 pub use permit_body::PermitBody;
 pub use permit_limiter::PermitLimiter;

@@ -74,6 +74,17 @@ pub(super) enum Admission {
     LastResort(u64),
 }
 
+/// A request that failed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FailedRequest {
+    pub(super) failure: Failure,
+    pub(super) admission: Admission,
+    /// When it was sent.
+    pub(super) began: Timestamp,
+    /// False if clients have caused enough ejections.
+    pub(super) may_eject: bool,
+}
+
 impl ServerHealth {
     pub(super) fn begin(&self) {
         self.n_in_flight.fetch_add(1, Ordering::Relaxed);
@@ -165,21 +176,17 @@ impl ServerHealth {
         gate != 0
     }
 
-    /// Records a failure of a request that began then. Returns the ejection time if it ejects the server.
-    pub(super) fn failed(
-        &self,
-        (failure, began): (Failure, Timestamp),
-        admission: Admission,
-        (health, may_eject): (&Health, bool),
-        now: Timestamp,
-    ) -> Option<Micros> {
+    /// Records a failure. Returns the ejection time if it ejects the server.
+    pub(super) fn failed(&self, failed: FailedRequest, health: &Health, now: Timestamp) -> Option<Micros> {
         let mut record = self.record();
+        let FailedRequest { failure, admission, began, may_eject } = failed;
         let client = client_number(failure.client);
-        let is_certain = !failure.kind.is_caused_by_clients();
+        let is_caused_by_clients = failure.kind.is_caused_by_clients();
+        let is_of_one_client =
+            |record: &FailureRecord| is_caused_by_clients && record.clients == FailedClients::One(client);
         match admission {
             Admission::Healthy => {
-                let is_known =
-                    !is_certain && record.clients == FailedClients::One(client) && began <= record.counted_at;
+                let is_known = is_of_one_client(&record) && began <= record.counted_at;
                 let is_refuted = failure.kind.is_refutable() && self.has_responded_since(began);
                 if self.gate() != 0 || is_known || is_refuted {
                     return None;
@@ -187,13 +194,11 @@ impl ServerHealth {
                 record.add(client, now);
                 self.n_failures.store(record.n_failures, Ordering::Relaxed);
                 let is_enough = record.n_failures >= health.failures_max.get() && may_eject;
-                let is_doubtful = !is_certain
-                    && record.clients == FailedClients::One(client)
-                    && self.works_for_others(client, now);
+                let is_doubtful = is_of_one_client(&record) && self.works_for_others(client, now);
                 (is_enough && !is_doubtful).then(|| self.eject(&mut record, health, now))
             }
             Admission::Probe(seen) if self.gate() == seen => {
-                if !is_certain {
+                if is_caused_by_clients {
                     // The time does not double: the next probe may be another client's.
                     record.n_consecutive_ejections = record.n_consecutive_ejections.saturating_sub(1);
                 }

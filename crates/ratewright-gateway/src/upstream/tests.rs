@@ -204,6 +204,31 @@ fn clients_eject_at_most_a_share_of_the_servers() {
     }
 }
 
+/// A host that is gone, against a server whose queue of connections a client fills.
+#[test]
+fn connections_that_do_not_open_in_time_count_unless_the_server_responds_to_others() {
+    let upstream = upstream(4, Balance::RoundRobin);
+    let try_to_connect = |number: usize, n: u64, is_answered: bool| {
+        let mut lease = upstream.lease(number, Admission::Healthy, at(2 * n));
+        if is_answered {
+            upstream.lease(number, Admission::Healthy, at(2 * n)).succeeded(CLIENT, at(2 * n + 1));
+        }
+        lease.failed(failure(FailureKind::NoConnection, 1), at(2 * n + 1))
+    };
+    assert!((0..9).all(|n| try_to_connect(0, n, true).is_none()), "it responds to others");
+    for number in 1..4 {
+        assert!((10..12).all(|n| try_to_connect(number, n, false).is_none()));
+        assert!(try_to_connect(number, 12, false).is_some(), "no share limits how many hosts may be gone");
+    }
+    let mut probe = upstream.pick(at(40), &Tried::default()).unwrap();
+    assert!(probe.is_probe());
+    assert_eq!(
+        probe.failed(failure(FailureKind::NoConnection, 1), at(40)),
+        Some(Micros::from_secs(20)),
+        "doubled"
+    );
+}
+
 /// An attacker's slow request may be the probe.
 #[test]
 fn a_probe_that_a_client_can_make_fail_does_not_double_the_time() {

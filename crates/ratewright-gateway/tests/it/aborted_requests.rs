@@ -13,7 +13,6 @@ use ratewright_gateway::Route;
 use ratewright_gateway::upstream::Protocol;
 use ratewright_http::address::Proxies;
 use ratewright_http::{HttpSettings, IdentityRules};
-use ratewright_lab::within;
 use tokio::sync::watch;
 
 use crate::harness::{ScriptedServer, Setup, TestGateway, route, route_to, settings, wait_until};
@@ -236,13 +235,7 @@ async fn a_connection_with_many_aborted_requests_is_closed_unless_it_is_a_truste
             upstream.response.send(true).unwrap();
             assert_eq!(exchange(&client, get("/")).await.0, 200);
         } else {
-            let mut client = client;
-            within("the connection closes", async {
-                while client.ready().await.is_ok() {
-                    tokio::time::sleep(Duration::from_millis(2)).await;
-                }
-            })
-            .await;
+            wait_until("the connection closes", || client.is_closed()).await;
         }
     }
 }
